@@ -1,0 +1,128 @@
+"""Convolution and normalisation whose gradients can be differentiated again at little cost (Eqs. 2, 7, 8, 15).
+
+A conv is linear in its input x and in its weight w, so <conv(x, w), g> is trilinear in (x, w, g) and has three derivatives:
+the output, the input gradient and the weight gradient. Each of them is again one of the three, which closes the set.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+aten = torch.ops.aten
+
+
+class ConvShape(NamedTuple):
+    """What a conv layer is besides its weight."""
+
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int
+
+
+def _gradients(g: Tensor, x: Tensor, w: Tensor, s: ConvShape, which: tuple[bool, bool]) -> tuple[Tensor, Tensor]:
+    """The input and the weight gradient of a conv, only those asked for; x (or w) then gives but its size."""
+    out_pad = [0] * len(s.stride)
+    mask = [*which, False]
+    gx, gw, _ = aten.convolution_backward(g, x, w, None, s.stride, s.padding, s.dilation, False, out_pad, s.groups, mask)
+    return gx, gw
+
+
+class Conv(Function):
+    """y = conv(x, w)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w: Tensor, shape: ConvShape) -> Tensor:
+        ctx.save_for_backward(x, w)
+        ctx.shape = shape
+        s = shape
+        return aten.convolution(x, w, None, s.stride, s.padding, s.dilation, False, [0] * len(s.stride), s.groups)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor):
+        x, w = ctx.saved_tensors
+        gx = ConvInputGrad.apply(g, x, w, ctx.shape) if ctx.needs_input_grad[0] else None
+        gw = ConvWeightGrad.apply(g, x, w, ctx.shape) if ctx.needs_input_grad[1] else None
+        return gx, gw, None
+
+
+class ConvInputGrad(Function):
+    """g(x) from g(y) and w; of x only the size is used."""
+
+    @staticmethod
+    def forward(ctx: Any, g: Tensor, x: Tensor, w: Tensor, shape: ConvShape) -> Tensor:
+        ctx.save_for_backward(g, w)
+        ctx.shape = shape
+        return _gradients(g, x, w, shape, (True, False))[0]
+
+    @staticmethod
+    def backward(ctx: Any, u: Tensor):
+        g, w = ctx.saved_tensors
+        d_g = Conv.apply(u, w, ctx.shape) if ctx.needs_input_grad[0] else None
+        d_w = ConvWeightGrad.apply(g, u, w, ctx.shape) if ctx.needs_input_grad[2] else None
+        return d_g, None, d_w, None
+
+
+class ConvWeightGrad(Function):
+    """g(w) from g(y) and x; of w only the size is used."""
+
+    @staticmethod
+    def forward(ctx: Any, g: Tensor, x: Tensor, w: Tensor, shape: ConvShape) -> Tensor:
+        ctx.save_for_backward(g, x)
+        ctx.shape = shape
+        return _gradients(g, x, w, shape, (False, True))[1]
+
+    @staticmethod
+    def backward(ctx: Any, v: Tensor):
+        g, x = ctx.saved_tensors
+        d_g = Conv.apply(x, v, ctx.shape) if ctx.needs_input_grad[0] else None
+        d_x = ConvInputGrad.apply(g, x, v, ctx.shape) if ctx.needs_input_grad[1] else None
+        return d_g, d_x, None, None
+
+
+def normalise(x: Tensor, groups: int, eps: float) -> Tensor:
+    """x_hat = (x - mean) / sqrt(var + eps) over each group of channels of each sample: a group norm without its affine part."""
+    return Normalise.apply(x.reshape(x.shape[0], groups, -1), eps).view_as(x)
+
+
+class Normalise(Function):
+    """x_hat over the last axis of x (B, G, N)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, eps: float) -> Tensor:
+        var, mean = torch.var_mean(x, -1, correction=0, keepdim=True)
+        r = (var + eps).rsqrt()  # (B, G, 1)
+        x_hat = (x - mean).mul_(r)
+        ctx.save_for_backward(x, x_hat, r)
+        return x_hat
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor):
+        x, x_hat, r = ctx.saved_tensors
+        return NormaliseGrad.apply(g, x, x_hat.detach(), r), None
+
+
+class NormaliseGrad(Function):
+    """g(x) = r (g - mean(g) - x_hat mean(g x_hat)), with x_hat and r = 1/std known functions of x."""
+
+    @staticmethod
+    def forward(ctx: Any, g: Tensor, x: Tensor, x_hat: Tensor, r: Tensor) -> Tensor:
+        ctx.save_for_backward(g, x_hat, r)
+        a = (g * x_hat).mean(-1, keepdim=True)
+        return (g - g.mean(-1, keepdim=True)).addcmul_(x_hat, a, value=-1).mul_(r)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, u: Tensor):
+        g, x_hat, r = ctx.saved_tensors
+        g, u = g - g.mean(-1, keepdim=True), u - u.mean(-1, keepdim=True)
+        a, b = (g * x_hat).mean(-1, keepdim=True), (u * x_hat).mean(-1, keepdim=True)
+        d_g = torch.addcmul(u, x_hat, b, value=-1).mul_(r)
+        if not ctx.needs_input_grad[1]:
+            return d_g, None, None, None
+        s = (u * g).mean(-1, keepdim=True)  # r s is <u, g(x)> / N
+        d_x = (g * b).addcmul_(u, a).addcmul_(x_hat, s - 3 * a * b).mul_(-r * r)
+        return d_g, d_x, None, None

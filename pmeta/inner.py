@@ -1,0 +1,145 @@
+"""The inner loop (Eqs. 1, 3, 4, 6, 13 and 14): one step for all methods, in meta-training and on unseen tasks."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from pmeta.attention import Gammas, has_scores
+from pmeta.layers import Layer, Network, scale, weight_gradients
+from pmeta.meta import Meta, Weights
+from pmeta.methods import Method
+
+Loss = Callable[[Any, Any], Tensor]
+"""From the network's output and the targets of B samples to the loss of each. (B,)"""
+Scores = dict[str, tuple[Tensor | None, Tensor | None]]
+"""gamma_fw and gamma_bw of the layers that were updated, by name; None where there is no attention."""
+
+
+def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:  # (B, n_way), (B,) -> (B,)
+    """The loss of classification."""
+    return F.cross_entropy(logits, y, reduction="none")
+
+
+class Adapted(NamedTuple):
+    """What K inner steps give."""
+
+    w: Weights
+    scores: list[Scores]
+    """Of each step, in order."""
+
+
+@dataclass(frozen=True)
+class InnerLoop:
+    """K steps of w_l <- w_l - alpha_l^k (gamma_l * g(w_l)) on a support set (Eq. 14)."""
+
+    net: Network
+    method: Method
+    loss: Loss = cross_entropy
+    batch: int | None = None
+    """Samples in a micro-batch of gradient accumulation (Sec. 3.5.1), which share their scores; None: the whole support set."""
+    vectorised: bool = True
+    """Accumulate over all micro-batches in one pass, which gives the same update; else one pass for each."""
+    second_order: bool = False
+    """Keep the graph, so that the outer loop can differentiate through the gradients; else they count as constants."""
+
+    def __post_init__(self) -> None:
+        if self.batch is not None and self.batch < 1:
+            raise ValueError(f"a micro-batch has at least 1 sample, got batch={self.batch}: leave it out for the whole set.")
+
+    def adapt(self, meta: Meta, support: tuple[Any, Any]) -> Adapted:
+        """The weights after K steps on `support` = (x, y), and the scores used on the way."""
+        _check(self.net, meta, support)
+        w, scores = meta.w, []
+        for k in range(len(meta.alpha)):
+            w, used = self.step(meta, w, k, support)
+            scores.append(used)
+        return Adapted(w, scores)
+
+    def step(self, meta: Meta, w: Weights, k: int, support: tuple[Any, Any]) -> tuple[Weights, Scores]:
+        """One step k from the weights w."""
+        live = [layer for layer, alive in zip(self.net.layers, meta.mask[k].tolist(), strict=True) if alive]
+        if not live:
+            return w, {}
+        gammas = Gammas(self.net, self.method, meta.attention, self.batch if self.vectorised else None)
+        x, y = support
+        size = len(x) if self.vectorised or self.batch is None else self.batch
+        parts = [self._gradients(w, gammas, live, (x[i : i + size], y[i : i + size]), len(x)) for i in range(0, len(x), size)]
+        g_w = parts[0][0]
+        for more, _ in parts[1:]:
+            g_w = {name: g + more[name] for name, g in g_w.items()}
+        new = dict(w)
+        for layer in live:
+            for name in layer.params:
+                new[name] = w[name] - meta.alpha[k, self.net.layers.index(layer)] * g_w[name]  # Eq. 14
+        return new, _joined([used for _, used in parts])
+
+    def _gradients(
+        self, w: Weights, gammas: Gammas, live: list[Layer], part: tuple[Any, Any], n: int
+    ) -> tuple[Weights, Scores]:
+        """gamma * g(w_l) of the live layers on one part of a support set of n samples."""
+        tied = [layer for layer in live if layer.kind != "param"]
+        alone = [layer.name for layer in live if layer.kind == "param"]
+        if not self.second_order:
+            w = {name: t.detach().requires_grad_(name in alone) for name, t in w.items()}
+        output, tape = self.net.run(w, part[0], *self._edits(gammas, tied))
+        total = self.loss(output, part[1]).sum() / n
+        inputs = [tape[layer.name].y for layer in tied] + [w[name] for name in alone]
+        g = torch.autograd.grad(total, inputs, create_graph=self.second_order)
+
+        g_w = dict(zip(alone, g[len(tied) :], strict=True))
+        scores: Scores = {}
+        for layer, g_y in zip(tied, g[: len(tied)], strict=True):
+            x = tape[layer.name].x if self.second_order else tape[layer.name].x.detach()
+            gamma_fw = gammas(layer, "fw", x) if self.method.sparse_fw == "w" else None
+            gamma_bw = gammas(layer, "bw", g_y) if self.method.sparse_bw == "w" else None
+            g_w.update(zip(layer.params, weight_gradients(layer, x, g_y, gamma_fw, gamma_bw), strict=True))  # Eq. 13
+            scores[layer.name] = (gamma_fw, gamma_bw)
+        return g_w, scores
+
+    def _edits(self, gammas: Gammas, live: list[Layer]) -> tuple[Callable, Callable]:
+        """What happens to x_{l-1} and y_l on their way: nothing, but for the ablations of Table 7."""
+        names = {layer.name for layer in live}
+
+        def edit_x(layer: Layer, x: Tensor) -> Tensor:
+            sparse = self.method.sparse_fw == "x" and layer.name in names
+            return scale(layer, x, gammas(layer, "fw", x)) if sparse else x
+
+        def edit_y(layer: Layer, y: Tensor) -> Tensor:
+            if layer.name in names:
+                y.requires_grad_()  # where no weight below needs a gradient, the backward pass ends here
+                if self.method.sparse_bw == "y" and has_scores(self.net, layer):
+                    y.register_hook(lambda g: scale(layer, g, gammas(layer, "bw", g)))
+            return y
+
+        return edit_x, edit_y
+
+
+def _joined(parts: list[Scores]) -> Scores:
+    """The scores of all micro-batches below each other, detached. (rows, C)"""
+
+    def join(gammas: list[Tensor | None]) -> Tensor | None:
+        kept = [g.detach() for g in gammas if g is not None]
+        return torch.cat(kept) if kept else None
+
+    return {name: (join([p[name][0] for p in parts]), join([p[name][1] for p in parts])) for name in parts[0]}
+
+
+def _check(net: Network, meta: Meta, support: tuple[Any, Any]) -> None:
+    x, y = support
+    if len(x) == 0 or len(x) != len(y):
+        raise ValueError(f"a support set has as many targets as samples, at least one, got {len(x)} samples, {len(y)} targets.")
+    if meta.alpha.dim() != 2 or meta.alpha.shape[1] != len(net.layers) or len(meta.alpha) == 0:
+        raise ValueError(
+            f"alpha has a row for each step, at least one, and a column for each of the {len(net.layers)} layers, "
+            f"got shape {tuple(meta.alpha.shape)}."
+        )
+    if (meta.alpha < 0).any():
+        k, l = (meta.alpha < 0).nonzero()[0].tolist()
+        raise ValueError(
+            f"step sizes must not be negative, got alpha={float(meta.alpha[k, l]):g} for layer {net.layers[l].name!r} at "
+            f"step {k + 1}: set it to 0 to leave the layer as it is."
+        )

@@ -1,0 +1,185 @@
+"""What a layer is in any nn.Module (Fig. 2): x_{l-1}, y_l, and the weight gradient from x_{l-1} and g(y_l)."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from pmeta.autograd import Conv, ConvShape, ConvWeightGrad, normalise
+from pmeta.cost import Op
+
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A weight layer: conv, fc, norm, or "param", a parameter that stands alone (a policy's log-std)."""
+
+    name: str
+    kind: str
+    c_in: int
+    """Channels of x_{l-1}, the length of gamma_fw."""
+    c_out: int
+    """Channels of y_l, the length of gamma_bw."""
+    params: tuple[str, ...]
+    """Names of the weight and, if there is one, of the bias."""
+    module: Any = None
+    conv: ConvShape | None = None
+
+
+class Record(NamedTuple):
+    """What the tape holds of a layer."""
+
+    x: Tensor
+    """x_{l-1}; of a norm layer its normalized version (Sec. 3.5.2)."""
+    y: Tensor
+
+
+Edit = Callable[[Layer, Tensor], Tensor]
+
+
+def _unchanged(layer: Layer, tensor: Tensor) -> Tensor:
+    return tensor
+
+
+@dataclass(frozen=True)
+class Network:
+    """A model taken in: its weight layers in the order they run, and the operations of one forward pass."""
+
+    model: nn.Module
+    layers: tuple[Layer, ...]
+    ops: tuple[Op, ...]
+
+    @property
+    def head(self) -> Layer:
+        """The output layer: the last weight layer that runs."""
+        return [layer for layer in self.layers if layer.kind != "param"][-1]
+
+    def index(self, name: str) -> int:
+        """The column of a layer in alpha.
+
+        Raises ValueError with the names there are when there is no such layer."""
+        names = [layer.name for layer in self.layers]
+        if name not in names:
+            raise ValueError(f"layers are named as in the model, got {name!r}: the names are {', '.join(names)}.")
+        return names.index(name)
+
+    def weights(self) -> dict[str, Tensor]:
+        """The model's own weights, detached."""
+        return {name: p.detach().clone() for name, p in self.model.named_parameters()}
+
+    def run(
+        self, w: dict[str, Tensor], x: Tensor, edit_x: Edit = _unchanged, edit_y: Edit = _unchanged
+    ) -> tuple[Any, dict[str, Record]]:
+        """The forward pass with the weights `w`, and the tape of it.
+
+        `edit_x` and `edit_y` may change the input (norm: the normalized input) and the output of a layer on its way."""
+        tape: dict[str, Record] = {}
+        with _taped(self.layers, tape, edit_x, edit_y):
+            output = functional_call(self.model, w, (x,))
+        return output, tape
+
+
+def _forward(layer: Layer, x: Tensor, edit_x: Edit) -> tuple[Tensor, Tensor]:
+    """(x as stored, y) of one layer; `functional_call` has put the weights in its module."""
+    m = layer.module
+    if layer.kind == "conv":
+        x = edit_x(layer, x)
+        y = Conv.apply(x, m.weight, layer.conv)
+        return x, y if m.bias is None else y + _channels(m.bias, y)
+    if layer.kind == "fc":
+        x = edit_x(layer, x)
+        return x, F.linear(x, m.weight, m.bias)
+    x = edit_x(layer, _normalised(m, x))
+    y = x * _channels(m.weight, x)
+    return x, y if m.bias is None else y + _channels(m.bias, x)
+
+
+def _normalised(m: nn.Module, x: Tensor) -> Tensor:
+    if isinstance(m, nn.GroupNorm):
+        return normalise(x, m.num_groups, m.eps)
+    assert isinstance(m, BATCH_NORMS)
+    by_channel = x.transpose(0, 1)  # the batch statistics of a channel: one group of one "sample"
+    return normalise(by_channel[None], x.shape[1], m.eps)[0].transpose(0, 1)
+
+
+@contextmanager
+def _taped(layers: tuple[Layer, ...], tape: dict[str, Record], edit_x: Edit, edit_y: Edit) -> Iterator[None]:
+    """Let the modules of `layers` write on `tape` while they run."""
+
+    def taping(layer: Layer) -> Callable[[Tensor], Tensor]:
+        def forward(x: Tensor) -> Tensor:
+            stored, y = _forward(layer, x, edit_x)
+            tape[layer.name] = Record(stored, y)
+            return edit_y(layer, y)
+
+        return forward
+
+    modules = [layer for layer in layers if layer.kind != "param"]
+    for layer in modules:
+        layer.module.forward = taping(layer)
+    try:
+        yield
+    finally:
+        for layer in modules:
+            del layer.module.forward
+
+
+def _channels(t: Tensor, like: Tensor) -> Tensor:  # (C,) -> (C, 1, ...)
+    return t.reshape(-1, *[1] * (like.dim() - 2))
+
+
+def channel_means(layer: Layer, tensor: Tensor) -> Tensor:
+    """v[b, c], the mean over space (fc: over the rows of the sample; of a plain vector the value itself). (B, C)"""
+    if layer.kind == "fc":
+        return tensor.flatten(1, -2).mean(1) if tensor.dim() > 2 else tensor
+    return tensor.flatten(2).mean(2) if tensor.dim() > 2 else tensor
+
+
+def scale(layer: Layer, tensor: Tensor, gamma: Tensor | None) -> Tensor:
+    """gamma * tensor, a factor for each channel: gamma is (1, C), or (B, C) with a row for each sample; None is 1."""
+    if gamma is None:
+        return tensor
+    ones = [1] * (tensor.dim() - 2)
+    shape = (len(gamma), *ones, gamma.shape[1]) if layer.kind == "fc" else (*gamma.shape, *ones)
+    return tensor * gamma.reshape(shape)
+
+
+def weight_gradients(layer: Layer, x: Tensor, g_y: Tensor, gamma_fw: Tensor | None, gamma_bw: Tensor | None) -> list[Tensor]:
+    """gamma * g(w_l), and gamma_bw * g(b_l) if there is a bias, from x_{l-1} and g(y_l) (Eqs. 12 and 13).
+
+    Scores (1, C) that all samples share multiply the weight gradient. With a row for each sample, (B, C), they multiply x and
+    g(y): the ordinary weight gradient of those is the sum over samples of gamma_bw[f] gamma_fw[c] g(w)[f, c]. None is 1.
+    """
+    if layer.kind == "norm":
+        by_sample = scale(layer, scale(layer, _sum_space(g_y * x), gamma_fw), gamma_bw)  # (B, C)
+        return [by_sample.sum(0), scale(layer, _sum_space(g_y), gamma_bw).sum(0)][: len(layer.params)]
+    shared = all(gamma is None or len(gamma) == 1 for gamma in (gamma_fw, gamma_bw))
+    if not shared:
+        x, g_y = scale(layer, x, gamma_fw), scale(layer, g_y, gamma_bw)
+    if layer.kind == "fc":
+        rows = g_y.flatten(0, -2)  # (B * rows, C_out)
+        g_w, g_b = rows.T @ x.flatten(0, -2), rows.sum(0)
+    else:
+        g_w, g_b = ConvWeightGrad.apply(g_y, x, layer.module.weight, layer.conv), _sum_space(g_y).sum(0)
+    if shared:
+        g_w, g_b = _scale_weights(layer, g_w, gamma_fw, gamma_bw), scale(layer, g_b[None], gamma_bw)[0]
+    return [g_w, g_b][: len(layer.params)]
+
+
+def _scale_weights(layer: Layer, g_w: Tensor, gamma_fw: Tensor | None, gamma_bw: Tensor | None) -> Tensor:
+    """gamma_bw[f] * gamma_fw[c] * g(w)[f, c, ...] (Eqs. 12 and 13); of a grouped conv, c counts within the group of f."""
+    ones = [1] * (g_w.dim() - 2)
+    if gamma_fw is not None:
+        groups = layer.conv.groups if layer.conv else 1
+        fw = gamma_fw.reshape(groups, -1).repeat_interleave(layer.c_out // groups, 0)  # (C_out or 1, C_in / groups)
+        g_w = g_w * fw.reshape(*fw.shape, *ones)
+    return g_w if gamma_bw is None else g_w * gamma_bw.reshape(-1, 1, *ones)
+
+
+def _sum_space(t: Tensor) -> Tensor:  # (B, C, *space) -> (B, C)
+    return t.flatten(2).sum(2) if t.dim() > 2 else t

@@ -1,0 +1,62 @@
+"""The compared methods and the ablations (Sec. 4.1, Tables 4 and 7): rows of data for one inner step."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Method:
+    """What a method updates, learns and drops."""
+
+    title: str
+    update: str = "all"
+    """Layers that the inner loop updates: all, the head (the output layer), or the body (all others)."""
+    learn_alpha: bool = False
+    """Meta-train a step size for each layer and step (Eq. 8), or keep them at their first value."""
+    sparse_alpha: bool = False
+    """Drive step sizes to zero with the memory-weighted Lasso (Eq. 9)."""
+    scores: str = "none"
+    """Where gamma comes from: none (1 everywhere), attention (Eqs. 10 and 11), or static (alpha^Ch of Table 4)."""
+    clip_ratio_fw: float | None = 0.3
+    """rho of the forward attention; None turns the forward attention off."""
+    clip_ratio_bw: float | None = 0.0
+    """rho of the backward attention; None turns the backward attention off."""
+    sparse_fw: str = "w"
+    """What gamma_fw multiplies: w, the weight gradient g(w_l), or x, the input x_{l-1} itself (Table 7)."""
+    sparse_bw: str = "w"
+    """What gamma_bw multiplies: w, the weight gradient g(w_l), or y, the gradient g(y_l) itself (Table 7)."""
+
+    def __post_init__(self) -> None:
+        for flag, rho in (("clip_ratio_fw", self.clip_ratio_fw), ("clip_ratio_bw", self.clip_ratio_bw)):
+            if rho is not None and not 0 <= rho < 1:
+                raise ValueError(f"clip ratio rho must be in [0, 1), got {flag}={rho}: at 1 no channel is left to update.")
+        for flag, value, known in (
+            ("update", self.update, ("all", "head", "body")),
+            ("scores", self.scores, ("none", "attention", "static")),
+            ("sparse_fw", self.sparse_fw, ("w", "x")),
+            ("sparse_bw", self.sparse_bw, ("w", "y")),
+        ):
+            if value not in known:
+                raise ValueError(f"{flag} must be one of {', '.join(known)}, got {value!r}.")
+        if self.scores != "attention" and (self.sparse_fw, self.sparse_bw) != ("w", "w"):
+            raise ValueError("sparse_fw='x' and sparse_bw='y' multiply by attention scores: set scores='attention'.")
+
+
+METHODS = {
+    "maml": Method("MAML"),
+    "anil": Method("ANIL", update="head"),
+    "boil": Method("BOIL", update="body"),
+    "maml++": Method("MAML++", learn_alpha=True),
+    "pmeta-lr": Method("p-Meta (LR)", learn_alpha=True, sparse_alpha=True),
+    "pmeta": Method("p-Meta (LR+attention)", learn_alpha=True, sparse_alpha=True, scores="attention"),
+}
+
+
+def method(name: str) -> Method:
+    """A compared method by its name on the command line.
+
+    >>> method("pmeta-lr").title
+    'p-Meta (LR)'
+    """
+    if name not in METHODS:
+        raise ValueError(f"method must be one of {', '.join(METHODS)}, got {name!r}.")
+    return METHODS[name]

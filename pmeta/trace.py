@@ -1,0 +1,111 @@
+"""One forward pass of any nn.Module as the list of operations that the cost model walks over (App. A)."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from pmeta.cost import Op
+
+# What the gradient of an operation keeps: a bit an element, two bits a window, nothing, or (any other) its input.
+KINDS = {
+    "relu": {"relu", "relu_", "leaky_relu", "leaky_relu_", "hardtanh", "hardtanh_", "threshold"},
+    "maxpool": {"max_pool2d_with_indices", "max_pool1d", "max_pool2d", "adaptive_max_pool2d", "adaptive_max_pool1d"},
+    "pool": {"avg_pool2d", "avg_pool1d", "_adaptive_avg_pool2d", "adaptive_avg_pool2d", "adaptive_avg_pool1d", "mean"},
+    "add": {"add", "add_"},
+    "view": {"view", "_unsafe_view", "reshape", "flatten", "clone", "permute", "transpose", "t", "squeeze", "unsqueeze"},
+}
+
+
+def trace(model: nn.Module, example: Tensor, layers: dict[nn.Module, str]) -> tuple[tuple[Op, ...], list[str]]:
+    """The operations of a forward pass, and the names of `layers` in the order they ran.
+
+    Raises ValueError when a layer runs twice or when something writes over its input or output in place."""
+    tracer = _Tracer(example[:1], layers)
+    handles = [m.register_forward_pre_hook(tracer.enter) for m in layers]
+    handles += [m.register_forward_hook(tracer.leave) for m in layers]
+    try:
+        with torch.no_grad(), tracer:
+            model(example[:1])
+    finally:
+        for handle in handles:
+            handle.remove()
+    tracer.check_untouched()
+    return _relu_first(tracer.ops), tracer.order
+
+
+class _Tracer(TorchDispatchMode):
+    def __init__(self, example: Tensor, layers: dict[nn.Module, str]):
+        super().__init__()
+        self.layers = layers
+        self.ops: list[Op] = []
+        self.order: list[str] = []
+        self.made_by = {id(example): -1}
+        self.held: list[Tensor] = [example]  # keeps the ids valid
+        self.watched: list[tuple[str, Tensor, int]] = []
+        self.inside = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        y = out[0] if isinstance(out, tuple | list) else out
+        known = [a for a in args if isinstance(a, Tensor) and id(a) in self.made_by]
+        if not self.inside and known and isinstance(y, Tensor):
+            name = func.overloadpacket.__name__
+            kind = next((k for k, names in KINDS.items() if name in names), "other")
+            self._append(Op(kind, *_shapes(known[0], y), inputs=self._sources(known)), y)
+        return out
+
+    def enter(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        name = self.layers[module]
+        if name in self.order:
+            raise ValueError(f"a layer runs once in a forward pass, {name!r} runs twice: give each place its own layer.")
+        self.order.append(name)
+        self.watched.append((name, args[0], args[0]._version))
+        self.inside = True
+
+    def leave(self, module: nn.Module, args: tuple[Any, ...], y: Tensor) -> None:
+        self.inside = False
+        name, (x,) = self.layers[module], args
+        self.watched.append((name, y, y._version))
+        self._append(_layer_op(name, module, x, y, self._sources([x])), y)
+
+    def check_untouched(self) -> None:
+        for name, tensor, version in self.watched:
+            if tensor._version != version:
+                raise ValueError(
+                    f"an in-place operation writes over the input or output of layer {name!r}, so that its gradient would be "
+                    f"taken at the wrong place: use inplace=False (and y = y + x, not y += x) next to that layer."
+                )
+
+    def _sources(self, tensors: list[Tensor]) -> tuple[int, ...]:
+        return tuple(self.made_by.get(id(t), -1) for t in tensors)
+
+    def _append(self, op: Op, y: Tensor) -> None:
+        self.made_by[id(y)] = len(self.ops)
+        self.held.append(y)
+        self.ops.append(op)
+
+
+def _shapes(x: Tensor, y: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    return tuple(x.shape[1:]), tuple(y.shape[1:])
+
+
+def _layer_op(name: str, module: Any, x: Tensor, y: Tensor, inputs: tuple[int, ...]) -> Op:
+    kind = {nn.Conv1d: "conv", nn.Conv2d: "conv", nn.Linear: "fc"}.get(type(module), "norm")
+    groups = getattr(module, "num_groups" if kind == "norm" else "groups", 1)
+    kernel = module.kernel_size if kind == "conv" else ()
+    bias = 0 if module.bias is None else module.bias.numel()
+    return Op(kind, *_shapes(x, y), inputs, name, module.weight.numel(), bias, kernel, groups)
+
+
+def _relu_first(ops: list[Op]) -> tuple[Op, ...]:
+    """Max-pooling and a rising function commute; whichever way the model has them, they are counted as the paper does."""
+    ops = list(ops)
+    for i in range(1, len(ops)):
+        pool, relu = ops[i - 1], ops[i]
+        alone = sum(i - 1 in op.inputs for op in ops) == 1
+        if (pool.kind, relu.kind, relu.inputs) == ("maxpool", "relu", (i - 1,)) and alone:
+            ops[i - 1] = Op("relu", pool.x, pool.x, pool.inputs)
+            ops[i] = Op("maxpool", pool.x, pool.y, (i - 1,))
+    return tuple(ops)
