@@ -11,7 +11,7 @@ COMMANDS = {  # name: (module:function that takes the arguments and may return a
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a subcommand and return the exit code: 0, 2 for a mistake of the user's, 130 after Ctrl-C."""
+    """Run a subcommand and return the exit code: 0, 2 for a mistake of the user's, 130 after Ctrl-C, 1 for a closed pipe."""
     argv = list(sys.argv[1:] if argv is None else argv)
     try:
         code = _dispatch(argv)
@@ -21,7 +21,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:  # the reader (head, less) has left; Python would complain again at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+        return 1
     except (ValueError, FileNotFoundError) as error:
         if isinstance(error, ValueError) and not _raised_by_us(error):
             raise
