@@ -7,7 +7,7 @@ from torch import Tensor
 
 from pmeta.cost import peak_words
 from pmeta.cost_memory import stored_words
-from pmeta.cost_ops import WORD, input_words
+from pmeta.cost_ops import WORD, Ratio, input_words
 from pmeta.layers import Network
 from pmeta.meta import Meta
 
@@ -46,7 +46,7 @@ def updated_layers(net: Network, updates: Tensor) -> list[list[str]]:
     return [[layer.name for layer, hit in zip(net.layers, row, strict=True) if hit] for row in rows]
 
 
-def fit_budget(net: Network, meta: Meta, budget: int, samples: int, batch: int = 1, mu_fw: float = 1.0) -> Meta:
+def fit_budget(net: Network, meta: Meta, budget: int, samples: int, batch: int = 1, mu_fw: Ratio = 1.0) -> Meta:
     """Drop layers until the exact peak of every step fits in `budget` bytes (batch 1 unless said otherwise).
 
     Each time goes the layer whose step size is least for the memory that it makes the step store, its own input and all
@@ -65,12 +65,12 @@ def fit_budget(net: Network, meta: Meta, budget: int, samples: int, batch: int =
     return with_mask(meta, keep)
 
 
-def _peak(net: Network, row: Tensor, samples: int, batch: int, mu_fw: float) -> int:
+def _peak(net: Network, row: Tensor, samples: int, batch: int, mu_fw: Ratio) -> int:
     update = updated_layers(net, row[None])[0]
     return int(peak_words(net.ops, update, min(batch, samples), samples, mu_fw, "exact") * WORD)
 
 
-def _stored_for(net: Network, row: Tensor, l: int, mu_fw: float) -> float:
+def _stored_for(net: Network, row: Tensor, l: int, mu_fw: Ratio) -> float:
     """Words a sample that would not be stored without layer l."""
     without = row.clone()
     without[l] = False
