@@ -66,7 +66,8 @@ class Tape(dict[str, Record]):
 Edit = Callable[[Layer, Tensor], Tensor]
 
 
-def _unchanged(layer: Layer, tensor: Tensor) -> Tensor:
+def unchanged(layer: Layer, tensor: Tensor) -> Tensor:
+    """The edit that is none."""
     return tensor
 
 
@@ -104,26 +105,29 @@ class Network:
     @cached_property
     def pooled(self) -> frozenset[str]:
         """The group norms whose output goes through a 2x2 max-pool and nowhere else, but for a ReLU on the way."""
-        return frozenset(op.name for i, op in enumerate(self.ops) if op.kind == "norm" and _is_pooled(self.ops, i))
+        group_norms = {layer.name for layer in self.layers if isinstance(layer.module, nn.GroupNorm)}
+        return frozenset(op.name for i, op in enumerate(self.ops) if op.name in group_norms and _is_pooled(self.ops, i))
 
     def run(
         self,
         w: dict[str, Tensor],
         x: Tensor,
         taped: Collection[Layer] = (),
-        edit_x: Edit = _unchanged,
+        edit_x: Edit = unchanged,
+        edit_y: Edit = unchanged,
         pool_first: bool = False,
     ) -> tuple[Any, Tape]:
         """The forward pass with the weights `w`, and the tape of the layers in `taped`.
 
-        Every y_l on the tape requires a gradient: where no weight below needs one, the backward pass ends there. `edit_x` may
-        change the input (norm: the normalized input) of these layers on its way. With `pool_first` the norms in `pooled` are
-        computed at the places alone that their max-pool chooses, which gives the same in half the time."""
+        Every y_l on the tape requires a gradient: where no weight below needs one, the backward pass ends there. Of these
+        layers, `edit_x` may change the input (norm: the normalized input) and `edit_y` the output on its way.
+        `pool_first` has the norms in `pooled` computed at the places alone that their max-pool chooses, unless they are edited:
+        the same in half the time."""
         tape = Tape()
-        mode = PoolFirst() if pool_first and self.pooled else None
+        mode = PoolFirst() if pool_first and self.pooled and edit_x is edit_y is unchanged else None
         if mode:
             x = x.contiguous(memory_format=torch.channels_last)
-        with _taping(self, tape, {layer.name for layer in taped}, edit_x, mode), mode or nullcontext():
+        with _taping(self, tape, {layer.name for layer in taped}, edit_x, edit_y, mode), mode or nullcontext():
             output = functional_call(self.model, w, (x,))
         return output, tape
 
@@ -136,19 +140,19 @@ def _is_pooled(ops: tuple[Op, ...], i: int) -> bool:
     return _is_pooled(ops, readers[0]) if reader.kind == "relu" else reader.kind == "maxpool" and not reader.kernel
 
 
-def _forward(layer: Layer, x: Tensor, edit_x: Edit, gate: Gate) -> tuple[Tensor, Tensor]:
-    """(x as stored, y) of one layer; `functional_call` has put the weights in its module."""
+def _forward(layer: Layer, x: Tensor, edit_x: Edit, gate: Gate) -> Record:
+    """One layer; `functional_call` has put the weights in its module."""
     m = layer.module
     if layer.kind == "conv":
         x = edit_x(layer, x)
         y = Conv.apply(x, m.weight, layer.conv, gate)
-        return x, y if m.bias is None else y + _channels(m.bias, y)
+        return Record(x, y if m.bias is None else y + _channels(m.bias, y))
     if layer.kind == "fc":
         x = edit_x(layer, x)
-        return x, F.linear(x, m.weight, m.bias)
+        return Record(x, F.linear(x, m.weight, m.bias))
     x = edit_x(layer, _normalised(m, x))
     y = x * _channels(m.weight, x)
-    return x, y if m.bias is None else y + _channels(m.bias, x)
+    return Record(x, y if m.bias is None else y + _channels(m.bias, x))
 
 
 def _normalised(m: nn.Module, x: Tensor) -> Tensor:
@@ -168,18 +172,19 @@ def _norm_pool(layer: Layer, x: Tensor) -> Record:
 
 
 @contextmanager
-def _taping(net: Network, tape: Tape, taped: set[str], edit_x: Edit, mode: PoolFirst | None) -> Iterator[None]:
+def _taping(net: Network, tape: Tape, taped: set[str], edit_x: Edit, edit_y: Edit, mode: PoolFirst | None) -> Iterator[None]:
     """Let the modules of the layers run our way, and those named in `taped` write on the tape."""
 
     def taping(layer: Layer) -> Callable[[Tensor], Tensor]:
-        edit = edit_x if layer.name in taped else _unchanged
+        is_taped = layer.name in taped
 
         def compute(x: Tensor, pooled: bool = False) -> Tensor:
-            record = _norm_pool(layer, x) if pooled else Record(*_forward(layer, x, edit, tape.gate))
-            if layer.name in taped:
-                tape[layer.name] = record
-                record.y.requires_grad_()
-            return record.y
+            record = _norm_pool(layer, x) if pooled else _forward(layer, x, edit_x if is_taped else unchanged, tape.gate)
+            if not is_taped:
+                return record.y
+            record.y.requires_grad_()
+            tape[layer.name] = record
+            return edit_y(layer, record.y)
 
         return partial(mode.hold, compute) if mode and layer.name in net.pooled else compute
 
