@@ -24,11 +24,15 @@ def run(function: Callable[[Job], Result], jobs: Sequence[Job], what: str, paral
         done: Iterable[Result] = map(function, jobs)
         if parallel and _can_spawn():
             context = multiprocessing.get_context("spawn")  # fork is not safe beside torch's threads
-            done = stack.enter_context(ProcessPoolExecutor(os.cpu_count(), mp_context=context)).map(function, jobs)
+            executor = ProcessPoolExecutor(os.cpu_count(), mp_context=context)
+            stack.callback(executor.shutdown, cancel_futures=True)  # after an error the rest is not worth doing
+            done = executor.map(function, jobs)
         yield from progress.track(done, total=len(jobs), description=what)
 
 
 def _can_spawn() -> bool:
     """A new process imports the main module again, so there must be one to import: a script on stdin is none."""
+    if multiprocessing.current_process().daemon:  # may have no children
+        return False
     path = getattr(sys.modules["__main__"], "__file__", None)
     return path is None or os.path.exists(path)
