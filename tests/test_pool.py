@@ -54,7 +54,16 @@ def test_after_an_error_the_rest_is_not_done(tmp_path):
     assert 1 <= len(list(tmp_path.iterdir())) < 300
 
 
-def test_a_script_on_stdin_works_alone():
-    code = "from pmeta import pool\nprint(list(pool.run(abs, [-1, -2], 'counting', parallel=True)))"
-    done = subprocess.run([sys.executable], input=code, capture_output=True, text=True)
+CODE = "from pmeta import pool\nprint(list(pool.run(abs, [-1, -2], 'counting', parallel=True)))"
+
+
+def test_a_script_on_stdin_works():
+    done = subprocess.run([sys.executable], input=CODE, capture_output=True, text=True)
+    assert done.stdout == "[1, 2]\n"
+
+
+def test_a_script_without_main_guard_runs_once(tmp_path):
+    (tmp_path / "script.py").write_text(CODE)
+    environment = {**os.environ, "PYTHONPATH": os.getcwd()}
+    done = subprocess.run([sys.executable, tmp_path / "script.py"], capture_output=True, text=True, env=environment)
     assert done.stdout == "[1, 2]\n"
