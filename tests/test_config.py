@@ -111,7 +111,7 @@ def test_no_sizes(text: str) -> None:
 def test_options_change_a_named_configuration() -> None:
     words = "--method maml++ --tasks 10 --image-size None --clip-ratio-fw None --first-order --data DIR --out RUN --lr 1e-4"
     config = parse([GLYPHS, *words.split()])
-    changed = {"method": "maml++", "tasks": 10, "clip_ratio_fw": None, "first_order": True, "lr": 1e-4}
+    changed: dict[str, Any] = {"method": "maml++", "tasks": 10, "clip_ratio_fw": None, "first_order": True, "lr": 1e-4}
     expected = dataclasses.replace(NAMED[GLYPHS], **changed, data="DIR", out="RUN", image_size=None)
     assert config == expected
 

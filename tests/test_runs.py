@@ -31,7 +31,7 @@ def with_checkpoint(path: Path) -> Path:
 
 
 def error_of(function: Any, *args: Any) -> str:
-    with pytest.raises(ValueError, match=".") as caught:
+    with pytest.raises(ValueError, match=r".+") as caught:
         function(*args)
     return str(caught.value)
 
