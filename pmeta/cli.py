@@ -1,0 +1,66 @@
+"""The command `pmeta`: finds the subcommand and imports it alone, so that each starts as fast as it can."""
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+COMMANDS = {  # name: (module:function that takes the arguments and may return an exit code, one line of help)
+    "cost": ("pmeta.cost_command:main", "memory and computation of adapting a backbone, before anything is trained"),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a subcommand and return the exit code: 0, 2 for a mistake of the user's, 130 after Ctrl-C, 1 for a closed pipe."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code = _dispatch(argv)
+        sys.stdout.flush()
+        return code
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # the reader (head, less) has left; Python would complain again at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (ValueError, FileNotFoundError) as error:
+        if isinstance(error, ValueError) and not _raised_by_us(error):
+            raise
+        print(f"pmeta: error: {error}", file=sys.stderr)
+        return 2
+
+
+def _dispatch(argv: list[str]) -> int:
+    if not argv or argv[0] in ("-h", "--help"):
+        print(usage())
+        return 0 if argv else 2
+    if argv[0] == "--version":
+        print(f"pmeta {_version()}")
+        return 0
+    if argv[0] not in COMMANDS:
+        raise ValueError(f"the commands are {', '.join(COMMANDS)}, got {argv[0]!r}: see pmeta --help.")
+    module, function = COMMANDS[argv[0]][0].split(":")
+    return getattr(import_module(module), function)(argv[1:]) or 0
+
+
+def usage() -> str:
+    """The help of `pmeta` itself."""
+    lines = [f"  {name:<12}{line}" for name, (_, line) in COMMANDS.items()]
+    head = "usage: pmeta COMMAND [options]\n\np-Meta: few-shot adaptation on a small device.\n\ncommands:"
+    return "\n".join([head, *lines, "", "pmeta COMMAND --help shows the options of one; pmeta --version the version."])
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("p-meta")
+    except PackageNotFoundError:
+        return "(not installed, run from its sources)"
+
+
+def _raised_by_us(error: BaseException) -> bool:
+    """Whether the error was raised in this package: then its message is for the user, else it is a bug to trace."""
+    tb = error.__traceback__
+    while tb is not None and tb.tb_next is not None:
+        tb = tb.tb_next
+    return tb is not None and str(tb.tb_frame.f_globals.get("__name__", "")).partition(".")[0] == "pmeta"

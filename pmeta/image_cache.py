@@ -1,0 +1,104 @@
+"""Images kept as one memory-mapped uint8 array with a small JSON beside it, shared by all processes."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+
+
+class Cached(NamedTuple):
+    """The whole of a source: every split, every class."""
+
+    images: np.ndarray  # (N, H, W, C) uint8, read-only, memory-mapped
+    classes: list[tuple[str, str, int, int]]  # (split or "", class, first image, images)
+    skipped: list[tuple[str, str]]  # (path, why)
+
+
+def cache_folder(beside: Path | None, given: Path | None = None) -> Path:
+    """Where decoded images go: the folder given, $PMETA_CACHE, `.pmeta-cache` beside the data if one may write there,
+    else ~/.cache/pmeta."""
+    if given is not None:
+        return Path(given)
+    if os.environ.get("PMETA_CACHE"):
+        return Path(os.environ["PMETA_CACHE"])
+    # The mode is asked too: root may write everywhere, and a folder marked read-only is meant to stay as it is.
+    if beside is not None and beside.stat().st_mode & 0o222 and os.access(beside, os.W_OK):
+        return beside / ".pmeta-cache"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pmeta"
+
+
+def open_or_build(folder: Path, key: str, mark: str, root: str, build: Callable[[BinaryIO], dict[str, Any]]) -> Cached:
+    """Open `folder/key-mark.{u8,json}`, or make it: `build(file)` writes the images and returns the JSON's content.
+
+    Both are written under other names and moved, the JSON last: a reader sees a whole cache or none. Of processes that
+    start at once one builds while the others wait; where the file system has no locks each builds the same bytes.
+    """
+    data, index = folder / f"{key}-{mark}.u8", folder / f"{key}-{mark}.json"
+    cached = _open(data, index)
+    if cached is not None:
+        return cached
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / ".lock").touch()
+    except OSError as error:
+        raise ValueError(f"cannot write decoded images to {folder} ({error}): set PMETA_CACHE to a folder.") from None
+    with _locked(folder / ".lock"):
+        cached = _open(data, index)
+        if cached is None:
+            _write(data, index, root, build)
+            _drop_stale(folder, key, index, root)
+            cached = _open(data, index)
+    if cached is None:
+        raise ValueError(f"the decoded images {data} were changed while they were being opened: start again.")
+    return cached
+
+
+def _open(data: Path, index: Path) -> Cached | None:
+    try:
+        content = json.loads(index.read_text(encoding="utf-8"))
+        shape = tuple(content["shape"])
+        if data.stat().st_size != int(np.prod(shape)):  # cut short
+            return None
+        images = np.memmap(data, dtype=np.uint8, mode="r", shape=shape)
+    except (FileNotFoundError, json.JSONDecodeError):
+        return None
+    classes = [(split, name, first, count) for split, name, first, count in content["classes"]]
+    return Cached(images, classes, [(path, why) for path, why in content["skipped"]])
+
+
+def _write(data: Path, index: Path, root: str, build: Callable[[BinaryIO], dict[str, Any]]) -> None:
+    new_data, new_index = (path.with_name(f"{path.name}.{os.getpid()}.tmp") for path in (data, index))
+    try:
+        with open(new_data, "wb") as file:
+            content = build(file)
+        new_index.write_text(json.dumps({"root": root, **content}, indent=1), encoding="utf-8")
+        os.replace(new_data, data)
+        os.replace(new_index, index)
+    finally:
+        new_data.unlink(missing_ok=True)
+        new_index.unlink(missing_ok=True)
+
+
+def _drop_stale(folder: Path, key: str, index: Path, root: str) -> None:
+    """Remove what an older state of the same source left; processes that hold it mapped keep it until they end."""
+    for old in folder.glob(f"{glob.escape(key)}-*.json"):
+        if old != index and json.loads(old.read_text(encoding="utf-8"))["root"] == root:
+            old.unlink(missing_ok=True)
+            old.with_suffix(".u8").unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with open(path, "w") as file:
+        with contextlib.suppress(ImportError, OSError):  # without locks the work is done twice, not wrongly
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
