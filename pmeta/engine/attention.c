@@ -41,18 +41,19 @@ static void sort_ascending(uint32_t *order, const float *value, int n)
     }
 }
 
-/* Alg. 1: zero the smallest scores that sum to rho, never all; rescale the rest to sum to C. */
-void pm_clip(float *gamma, uint32_t *order, int c, float rho)
+/* Alg. 1: zero the smallest scores that sum to rho, never all; rescale the rest to sum to C. The sum runs in double and is
+ * compared in float, as PyTorch's does: it decides which channels are kept. threshold: rho - 1e-6, or 0 to drop none. */
+void pm_clip(float *gamma, uint32_t *order, int c, float threshold)
 {
     int zeros = 0;
     float left = 0.0f;
-    if (rho > 0.0f) {
-        float head = 0.0f;
+    if (threshold > 0.0f) {
+        double head = 0.0;
         sort_ascending(order, gamma, c);
         while (zeros < c - 1) {
-            head += gamma[order[zeros]];
+            head += (double)gamma[order[zeros]];
             gamma[order[zeros++]] = 0.0f;
-            if (head >= rho - 1e-6f) break;
+            if ((float)head >= threshold) break;
         }
     }
     for (int i = 0; i < c; i++) left += gamma[i];
@@ -60,7 +61,7 @@ void pm_clip(float *gamma, uint32_t *order, int c, float rho)
 }
 
 /* params: W1 (c, c), b1 (c), W2 (c, c), b2 (c); scratch: 3 c words. */
-void pm_score(float *gamma, const pm_source *x, const float *params, float *scratch, int c, int n, int rows, float rho, int backward)
+void pm_score(float *gamma, const pm_source *x, const float *params, float *scratch, int c, int n, int rows, float threshold, int backward)
 {
     float *v = scratch, *hidden = scratch + c;
     const size_t square = (size_t)c * c;
@@ -70,7 +71,7 @@ void pm_score(float *gamma, const pm_source *x, const float *params, float *scra
     for (int i = 0; i < c; i++) hidden[i] = hidden[i] > 0.0f ? hidden[i] : 0.0f;
     pm_fc(gamma, hidden, params + square + c, params + 2 * square + c, c, c, 1);
     softmax(gamma, c);
-    pm_clip(gamma, (uint32_t *)(void *)(scratch + 2 * (size_t)c), c, rho);
+    pm_clip(gamma, (uint32_t *)(void *)(scratch + 2 * (size_t)c), c, threshold);
 }
 
 /* Eq. 14's stored tensor: gamma x, the channels with gamma != 0 only, moved to the front in place. */

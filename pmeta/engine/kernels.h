@@ -66,8 +66,9 @@ void pm_add(float *y, const float *x, size_t n);
 float pm_cross_entropy(float *g, const float *z, int n, int label, float scale);
 
 /* Sec. 3.3: gamma = clip_and_normalise(softmax(W2 relu(W1 v + b1) + b2)), v the mean of x over space. */
-void pm_score(float *gamma, const pm_source *x, const float *params, float *scratch, int c, int n, int rows, float rho, int backward);
-void pm_clip(float *gamma, uint32_t *order, int c, float rho);
+void pm_score(float *gamma, const pm_source *x, const float *params, float *scratch, int c, int n, int rows, float threshold,
+              int backward);
+void pm_clip(float *gamma, uint32_t *order, int c, float threshold);
 void pm_compact(float *x, const float *gamma, int c, int n, int cap, int rows);
 
 #endif

@@ -69,7 +69,7 @@ static int describe_pool(pm_operands *o, const pm_instr *i, const pm_geom *g)
 {
     const uint64_t c = i->p[1], x = c * g->h * g->w, y = c * g->ho * g->wo;
     const int forward = i->op == PM_OP_MAXPOOL || i->op == PM_OP_AVGPOOL, max = i->op == PM_OP_MAXPOOL || i->op == PM_OP_MAXPOOL_BW;
-    if (c < 1 || c > LIMIT || (uint64_t)g->kh * g->kw > 256 + (max ? 0 : SIDE)) return 0;
+    if (c < 1 || c > LIMIT || (max && g->kh * g->kw > 256)) return 0;
     if (!max && (g->dh != 1 || g->dw != 1)) return 0;
     if (g->ph * 2 > g->kh || g->pw * 2 > g->kw) return 0; /* so that every window holds a pixel */
     slots(o, forward ? y : x, forward ? x : y, 0, 0, 0, 0);
@@ -136,8 +136,8 @@ static int describe_attention(pm_operands *o, const pm_model *m, const pm_instr 
     }
     if (c < 1 || c > LIMIT || n < 1 || n > 0x3FFFFFFF) return 0;
     if (i->op == PM_OP_SCORE) {
-        const float rho = pm_float(i->p[2]);
-        if (!(rho >= 0.0f && rho < 1.0f)) return 0;
+        const float threshold = pm_float(i->p[2]);
+        if (!(threshold >= 0.0f && threshold < 1.0f)) return 0;
         slots(o, c, c * n, 2 * c * c + 2 * c, 3 * c, 0, 0);
         o->writes = SLOT(0) | SLOT(3);
         o->input = SLOT(1);
@@ -180,7 +180,7 @@ static int describe_plain(pm_operands *o, const pm_instr *i)
 
 int pm_describe(pm_operands *o, const pm_model *m, const pm_instr *i, uint32_t rounds)
 {
-    const pm_geom *g = pm_geoms(m) + i->p[0];
+    const pm_geom *g = pm_geoms(m) + (i->p[0] < pm_head(m)->geoms ? i->p[0] : 0);
     memset(o, 0, sizeof *o);
     switch (i->op) {
     case PM_OP_CONV:

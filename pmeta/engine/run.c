@@ -68,7 +68,7 @@ static void reach(pm_model *m, const pm_instr *i, uint32_t round)
 static void execute(pm_model *m, const pm_instr *i, uint32_t round)
 {
     const uint32_t *p = i->p;
-    const pm_geom *g = pm_geoms(m) + p[0];
+    const pm_geom *g = pm_geoms(m) + (p[0] < pm_head(m)->geoms ? p[0] : 0);
     const int a = (int)p[0], b = (int)p[1], c = (int)p[2], d = (int)p[3];
     pm_source x;
     reach(m, i, round);
