@@ -57,6 +57,16 @@ PM_FAST static void copy_full(float *out, size_t out_step, const float *in, size
         for (int j = 0; j < PM_LANES; j++) out[j] = in[j];
 }
 
+/* The same at the end of a row: lanes [lo, hi) are inside, the others of [0, n) are zero. */
+static void copy_part(float *out, size_t out_step, const float *in, size_t in_step, int channels, int lo, int hi, int n)
+{
+    for (int c = 0; c < channels; c++, out += out_step, in += in_step) {
+        for (int j = 0; j < lo; j++) out[j] = 0.0f;
+        for (int j = lo; j < hi; j++) out[j] = in[j - lo];
+        for (int j = hi; j < n; j++) out[j] = 0.0f;
+    }
+}
+
 static void zero_lanes(float *out, size_t step, int count, int n)
 {
     for (int c = 0; c < count; c++, out += step)
@@ -67,6 +77,7 @@ static void zero_lanes(float *out, size_t step, int count, int n)
 static void gather_run(float *out, const pm_source *x, const patches *q, int oy, int ox, int n)
 {
     const size_t taps = (size_t)q->kh * q->kw, step = taps * PM_LANES, plane = (size_t)q->y.size * q->x.size;
+    const int plain = q->x.mul == 1 && q->x.div == 1 && !x->u8 && (!x->gamma || x->compact);
     for (int m = 0; m < q->kh; m++) {
         const int ty = oy * q->y.mul + m * q->y.step + q->y.off, sy = ty / q->y.div;
         const int inside = ty >= 0 && ty % q->y.div == 0 && sy < q->y.size;
@@ -80,8 +91,11 @@ static void gather_run(float *out, const pm_source *x, const patches *q, int oy,
             const int lo = minimum(n, first_at_least(base, q->x.mul, 0));
             const int hi = minimum(n, first_at_least(base, q->x.mul, q->x.size * q->x.div));
             const size_t row = (size_t)q->c0 * plane + (size_t)sy * q->x.size;
-            if (n == PM_LANES && lo == 0 && hi == n && q->x.mul == 1 && q->x.div == 1 && !x->u8 && (!x->gamma || x->compact))
-                copy_full(to, step, (const float *)x->data + row + base, plane, q->c);
+            const float *in = plain ? (const float *)x->data + row : NULL;
+            if (plain && n == PM_LANES && lo == 0 && hi == n)
+                copy_full(to, step, in + base, plane, q->c);
+            else if (plain)
+                copy_part(to, step, in + (base + lo), plane, q->c, lo, hi, n);
             else
                 for (int c = 0; c < q->c; c++) copy_lanes(to + c * step, x, q->c0 + c, row + c * plane, &q->x, base, lo, hi, n);
         }

@@ -5,8 +5,8 @@
 #include <stdint.h>
 
 /* Compiled for AVX2 as well where the compiler can choose at load time; plain C everywhere else. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__linux__) && !defined(__SANITIZE_ADDRESS__)
-#define PM_FAST __attribute__((target_clones("default", "arch=haswell")))
+#if defined(__x86_64__) && defined(__GNUC__) && __GNUC__ >= 12 && !defined(__clang__) && defined(__linux__) && !defined(__SANITIZE_ADDRESS__)
+#define PM_FAST __attribute__((target_clones("default", "arch=x86-64-v3")))
 #else
 #define PM_FAST
 #endif

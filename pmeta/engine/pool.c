@@ -52,9 +52,20 @@ static unsigned get_index(const unsigned char *index, size_t i, int two_bits)
 
 static int inside(int y, int x, const pm_geom *g) { return y >= 0 && y < g->h && x >= 0 && x < g->w; }
 
+/* The largest pixel of one window that lies inside, 2 x 2: the place is 0 to 3. */
+static float max_of_four(unsigned *place, const float *x, int w)
+{
+    const unsigned top = x[1] > x[0], low = x[w + 1] > x[w];
+    const float a = x[top], b = x[w + (int)low];
+    *place = b > a ? 2 + low : top;
+    return b > a ? b : a;
+}
+
 /* The largest pixel of one window and its place in the window, the first of equals as in PyTorch. */
 static float window_max(unsigned *place, const float *x, const pm_geom *g, int y0, int x0)
 {
+    if (g->kh == 2 && g->kw == 2 && g->dh == 1 && g->dw == 1 && inside(y0, x0, g) && inside(y0 + 1, x0 + 1, g))
+        return max_of_four(place, x + (size_t)y0 * g->w + x0, g->w);
     float best = -INFINITY;
     int found = 0;
     for (int m = 0; m < g->kh; m++)
