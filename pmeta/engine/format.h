@@ -55,7 +55,7 @@ enum { PM_FLAG_ADD = 1, PM_FLAG_NO_DX = 2, PM_FLAG_ROWS = 4, PM_FLAG_BACKWARD = 
 /* What an instruction touches: bytes a slot, 0 for a slot that is not used. */
 typedef struct {
     uint64_t bytes[PM_SLOTS];
-    unsigned writes, optional, packed, input; /* slots as bits: written; may be PM_NONE; need no alignment; may be the sample */
+    unsigned writes, optional, packed, input; /* slots as bits: written; may be PM_NONE; need no alignment; may be a uint8 sample */
 } pm_operands;
 
 static inline const pm_header *pm_head(const pm_model *m) { return (const pm_header *)(const void *)m->file; }

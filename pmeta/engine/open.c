@@ -45,11 +45,12 @@ static uint64_t space_bytes(const pm_model *m, const pm_program *p, unsigned spa
     return space == PM_ARENA ? p->arena_bytes : space == PM_FILE ? pm_head(m)->file_bytes : space == PM_INPUT ? m->input_bytes : 0;
 }
 
-/* The sample is read with a scale for each channel, so its shape must be the one that the header says. */
-static int good_input(const pm_model *m, const pm_instr *i, int slot)
+/* A uint8 sample is read with a scale for each channel, so its shape must be the one that the header says. */
+static int good_input(const pm_model *m, const pm_instr *i, const pm_operands *o, int slot)
 {
     const pm_header *h = pm_head(m);
     if (h->input_type == PM_FLOAT32) return 1;
+    if (!(o->input & 1u << slot)) return 0;
     if (i->op == PM_OP_COPY) return i->p[1] == h->input_plane;
     if (PM_OFFSET(i->at[slot]) || i->step[slot]) return 0;
     if (i->op == PM_OP_SCORE) return i->p[0] == h->input_channels && i->p[1] == h->input_plane && !(i->flags & PM_FLAG_ROWS);
@@ -68,7 +69,7 @@ static int good_instr(const pm_model *m, const pm_program *p, const pm_instr *i,
             if (!(o.optional & bit)) return 0;
             continue;
         }
-        if (((o.writes & bit) && space != PM_ARENA) || (space == PM_INPUT && (!(o.input & bit) || !good_input(m, i, s)))) return 0;
+        if (((o.writes & bit) && space != PM_ARENA) || (space == PM_INPUT && !good_input(m, i, &o, s))) return 0;
         const uint64_t bytes = space == PM_INPUT && pm_head(m)->input_type == PM_UINT8 ? o.bytes[s] / 4 : o.bytes[s];
         if (PM_OFFSET(i->at[s]) + (uint64_t)i->step[s] * (rounds - 1) + bytes > space_bytes(m, p, space)) return 0;
         if (!(o.packed & bit) && (i->at[s] % 4 || i->step[s] % 4) && !(space == PM_INPUT && pm_head(m)->input_type == PM_UINT8)) return 0;
