@@ -22,7 +22,8 @@ def clip(pi: Tensor, rho: float) -> Tensor:
     if rho > 0:
         pi_sorted, order = pi.sort(dim=-1, stable=True)
         c = (pi_sorted.cumsum(-1) < rho - 1e-6).sum(-1, keepdim=True) + 1  # the smallest c with a sum of at least rho
-        rank = torch.empty_like(order).scatter_(-1, order, torch.arange(n_channels).expand_as(order))
+        places = torch.arange(n_channels, device=pi.device).expand_as(order)
+        rank = torch.empty_like(order).scatter_(-1, order, places)
         pi = pi * (rank >= c.clamp(max=n_channels - 1))
     return pi / pi.sum(-1, keepdim=True) * n_channels
 

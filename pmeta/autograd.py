@@ -4,6 +4,8 @@ A conv is linear in its input x and in its weight w, so <conv(x, w), g> is trili
 the output, the input gradient and the weight gradient. Each of them is again one of the three, which closes the set.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -23,6 +25,24 @@ class ConvShape(NamedTuple):
     groups: int
 
 
+class Gate:
+    """Whether the convs of a forward pass give weight gradients; the inner loop takes those from the tape and shuts them out.
+
+    A Function of our own is not told which of its gradients are wanted, and would compute each weight gradient twice.
+    """
+
+    def __init__(self) -> None:
+        self.is_open = True
+
+    @contextmanager
+    def shut(self) -> Iterator[None]:
+        self.is_open = False
+        try:
+            yield
+        finally:
+            self.is_open = True
+
+
 def _gradients(g: Tensor, x: Tensor, w: Tensor, s: ConvShape, which: tuple[bool, bool]) -> tuple[Tensor, Tensor]:
     """The input and the weight gradient of a conv, only those asked for; x (or w) then gives but its size."""
     out_pad = [0] * len(s.stride)
@@ -35,9 +55,9 @@ class Conv(Function):
     """y = conv(x, w)."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, w: Tensor, shape: ConvShape) -> Tensor:
+    def forward(ctx: Any, x: Tensor, w: Tensor, shape: ConvShape, gate: Gate | None = None) -> Tensor:
         ctx.save_for_backward(x, w)
-        ctx.shape = shape
+        ctx.shape, ctx.gate = shape, gate or Gate()
         s = shape
         return aten.convolution(x, w, None, s.stride, s.padding, s.dilation, False, [0] * len(s.stride), s.groups)
 
@@ -45,8 +65,8 @@ class Conv(Function):
     def backward(ctx: Any, g: Tensor):
         x, w = ctx.saved_tensors
         gx = ConvInputGrad.apply(g, x, w, ctx.shape) if ctx.needs_input_grad[0] else None
-        gw = ConvWeightGrad.apply(g, x, w, ctx.shape) if ctx.needs_input_grad[1] else None
-        return gx, gw, None
+        gw = ConvWeightGrad.apply(g, x, w, ctx.shape) if ctx.needs_input_grad[1] and ctx.gate.is_open else None
+        return gx, gw, None, None
 
 
 class ConvInputGrad(Function):

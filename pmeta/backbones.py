@@ -14,13 +14,17 @@ def _norm(kind: str, channels: int, groups: int) -> nn.Module:
     raise ValueError(f"norm must be 'group' or 'batch', got {kind!r}.")
 
 
+def _pool(kind: str) -> str:
+    if kind not in ("max", "average"):
+        raise ValueError(f"pool must be 'max' or 'average', got {kind!r}.")
+    return kind
+
+
 def _shrink(kind: str, y: Tensor, slope: float) -> Tensor:
     """(Leaky)ReLU and 2x2 pooling. Max-pooling commutes with a rising function, and pooled first it costs a quarter."""
     if kind == "max":
         return F.leaky_relu(F.max_pool2d(y, 2), slope) if slope else F.relu(F.max_pool2d(y, 2))
-    if kind == "average":
-        return F.avg_pool2d(F.leaky_relu(y, slope) if slope else F.relu(y), 2)
-    raise ValueError(f"pool must be 'max' or 'average', got {kind!r}.")
+    return F.avg_pool2d(F.leaky_relu(y, slope) if slope else F.relu(y), 2)
 
 
 class FourConv(nn.Module):
@@ -42,7 +46,7 @@ class FourConv(nn.Module):
         pool: str = "max",
     ):
         super().__init__()
-        self.pool = pool
+        self.pool = _pool(pool)
         c, h, w = image
         if min(h, w) < 16:
             raise ValueError(f"4Conv halves the image four times and needs at least 16x16 pixels, got {h}x{w}.")
@@ -63,7 +67,7 @@ class ResidualBlock(nn.Module):
 
     def __init__(self, c_in: int, c_out: int, groups: int, norm: str, pool: str):
         super().__init__()
-        self.pool = pool
+        self.pool = _pool(pool)
         for i in range(1, 4):
             self.add_module(f"conv{i}", nn.Conv2d(c_in if i == 1 else c_out, c_out, 3, padding=1, bias=False))
             self.add_module(f"norm{i}", _norm(norm, c_out, groups))
@@ -96,6 +100,11 @@ class ResNet12(nn.Module):
         pool: str = "max",
     ):
         super().__init__()
+        if min(image[1:]) < 2 ** len(widths):
+            raise ValueError(
+                f"ResNet12 halves the image {len(widths)} times and needs at least {2 ** len(widths)} pixels a side, got "
+                f"{image[1]}x{image[2]}."
+            )
         for b, (c_in, c_out) in enumerate(zip((image[0], *widths), widths, strict=False), start=1):
             self.add_module(f"block{b}", ResidualBlock(c_in, c_out, groups, norm, pool))
         self.blocks = len(widths)

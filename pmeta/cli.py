@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from importlib import import_module
 
 COMMANDS = {  # name: (module:function that takes the arguments and may return an exit code, one line of help)
+    "train": ("pmeta.train_command:main", "meta-train a network, or go on where a run was stopped"),
+    "evaluate": ("pmeta.evaluate_command:main", "adapt a trained model to unseen tasks: accuracy, memory, MACs"),
     "cost": ("pmeta.cost_command:main", "memory and computation of adapting a backbone, before anything is trained"),
 }
 

@@ -30,7 +30,10 @@ POINTS = 48  # drawn at this size, then scaled to fill the image
 LOOK = 16  # looks are compared as LOOK x LOOK values of 0 to 15
 ZOOM = 3  # samples are made ZOOM times larger, then averaged
 # Families whose members differ by a dot or a dash that 28 pixels do not show.
-LEFT_OUT = ("BRAILLE", "BOX", "DINGBAT", "DOMINO", "HEXAGRAM", "MODIFIER", "PLAYING", "TETRAGRAM")
+LEFT_OUT = (
+    *("BRAILLE", "BOX", "DINGBAT", "DOMINO", "HEXAGRAM", "MODIFIER", "PLAYING", "TETRAGRAM"),
+    *("LIGHT SHADE", "MEDIUM SHADE", "DARK SHADE"),
+)
 
 
 class Glyph(NamedTuple):

@@ -67,7 +67,7 @@ def _open(data: Path, index: Path) -> Cached | None:
         if data.stat().st_size != int(np.prod(shape)):  # cut short
             return None
         images = np.memmap(data, dtype=np.uint8, mode="r", shape=shape)
-    except (FileNotFoundError, json.JSONDecodeError):
+    except (OSError, json.JSONDecodeError):  # not there, or not whole
         return None
     classes = [(split, name, first, count) for split, name, first, count in content["classes"]]
     return Cached(images, classes, [(path, why) for path, why in content["skipped"]])

@@ -141,8 +141,8 @@ def _choose(random: np.random.Philox, n: int, k: int) -> np.ndarray:
 def normalise(pixels: np.ndarray) -> torch.Tensor:
     """(n, H, W, C) uint8 -> (n, C, H, W) float32: u * SCALE + SHIFT.
 
-    >>> normalise(np.array([0, 51, 255], dtype=np.uint8).reshape(1, 1, 3, 1)).flatten().tolist()
-    [-2.0, -1.2000000476837158, 2.0]
+    >>> normalise(np.array([0, 51, 255], dtype=np.uint8).reshape(1, 1, 3, 1))
+    tensor([[[[-2.0000, -1.2000,  2.0000]]]])
     """
     x = torch.from_numpy(np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)))
     return x.float().mul_(SCALE).add_(SHIFT)

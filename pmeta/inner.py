@@ -1,15 +1,17 @@
 """The inner loop (Eqs. 1, 3, 4, 6, 13 and 14): one step for all methods, in meta-training and on unseen tasks."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pmeta.attention import Gammas, has_scores
-from pmeta.layers import Layer, Network, scale, weight_gradients
+from pmeta.attention import Gammas
+from pmeta.layers import Layer, Network, Tape, scale, weight_gradients
 from pmeta.meta import Meta, Weights
 from pmeta.methods import Method
 
@@ -42,7 +44,8 @@ class InnerLoop:
     batch: int | None = None
     """Samples in a micro-batch of gradient accumulation (Sec. 3.5.1), which share their scores; None: the whole support set."""
     vectorised: bool = True
-    """Accumulate over all micro-batches in one pass, which gives the same update; else one pass for each."""
+    """Accumulate over all micro-batches in one pass, which gives the same update; else, and always where a batch norm makes a
+    sample depend on its micro-batch, one pass for each."""
     second_order: bool = False
     """Keep the graph, so that the outer loop can differentiate through the gradients; else they count as constants."""
 
@@ -64,9 +67,10 @@ class InnerLoop:
         live = [layer for layer, alive in zip(self.net.layers, meta.mask[k].tolist(), strict=True) if alive]
         if not live:
             return w, {}
-        gammas = Gammas(self.net, self.method, meta.attention, self.batch if self.vectorised else None)
         x, y = support
-        size = len(x) if self.vectorised or self.batch is None else self.batch
+        at_once = self.batch is None or (self.vectorised and not self.net.mixes_samples)
+        gammas = Gammas(self.net, self.method, meta.attention, self.batch if at_once else None)
+        size = len(x) if at_once else self.batch or 1
         parts = [self._gradients(w, gammas, live, (x[i : i + size], y[i : i + size]), len(x)) for i in range(0, len(x), size)]
         g_w = parts[0][0]
         for more, _ in parts[1:]:
@@ -84,12 +88,15 @@ class InnerLoop:
         tied = [layer for layer in live if layer.kind != "param"]
         alone = [layer.name for layer in live if layer.kind == "param"]
         if not self.second_order:
-            w = {name: t.detach().requires_grad_(name in alone) for name, t in w.items()}
-        output, tape = self.net.run(w, part[0], *self._edits(gammas, tied))
-        total = self.loss(output, part[1]).sum() / n
-        inputs = [tape[layer.name].y for layer in tied] + [w[name] for name in alone]
-        g = torch.autograd.grad(total, inputs, create_graph=self.second_order)
-
+            w = {name: t.detach() for name, t in w.items()}
+        w = {**w, **{name: w[name].detach().requires_grad_() for name in alone if not w[name].requires_grad}}
+        with torch.enable_grad():
+            output, tape = self.net.run(w, part[0], tied, self._edit_x(gammas))
+            total = _sum_of_losses(self.loss(output, part[1]), len(part[0])) / n
+            inputs = [tape[layer.name].y for layer in tied] + [w[name] for name in alone]
+            with tape.gate.shut(), self._sparse_g_y(gammas, tied, tape):
+                g = torch.autograd.grad(total, inputs, create_graph=self.second_order, allow_unused=True)
+        _check_used(tied, alone, g)
         g_w = dict(zip(alone, g[len(tied) :], strict=True))
         scores: Scores = {}
         for layer, g_y in zip(tied, g[: len(tied)], strict=True):
@@ -100,22 +107,42 @@ class InnerLoop:
             scores[layer.name] = (gamma_fw, gamma_bw)
         return g_w, scores
 
-    def _edits(self, gammas: Gammas, live: list[Layer]) -> tuple[Callable, Callable]:
-        """What happens to x_{l-1} and y_l on their way: nothing, but for the ablations of Table 7."""
-        names = {layer.name for layer in live}
+    def _edit_x(self, gammas: Gammas) -> Callable[[Layer, Tensor], Tensor]:
+        """What happens to x_{l-1} on its way: nothing, but for an ablation of Table 7."""
+        if self.method.sparse_fw == "x":
+            return lambda layer, x: scale(layer, x, gammas(layer, "fw", x))
+        return lambda layer, x: x
 
-        def edit_x(layer: Layer, x: Tensor) -> Tensor:
-            sparse = self.method.sparse_fw == "x" and layer.name in names
-            return scale(layer, x, gammas(layer, "fw", x)) if sparse else x
+    @contextmanager
+    def _sparse_g_y(self, gammas: Gammas, live: list[Layer], tape: Tape) -> Iterator[None]:
+        """What happens to g(y_l) on its way, in the inner backward pass only: nothing, but for an ablation of Table 7."""
+        sparse = live if self.method.sparse_bw == "y" else []
+        hooks = [tape[layer.name].y.register_hook(partial(_scaled, gammas, layer)) for layer in sparse]
+        yield
+        for hook in hooks:
+            hook.remove()
 
-        def edit_y(layer: Layer, y: Tensor) -> Tensor:
-            if layer.name in names:
-                y.requires_grad_()  # where no weight below needs a gradient, the backward pass ends here
-                if self.method.sparse_bw == "y" and has_scores(self.net, layer):
-                    y.register_hook(lambda g: scale(layer, g, gammas(layer, "bw", g)))
-            return y
 
-        return edit_x, edit_y
+def _scaled(gammas: Gammas, layer: Layer, g_y: Tensor) -> Tensor:
+    return scale(layer, g_y, gammas(layer, "bw", g_y))
+
+
+def _sum_of_losses(losses: Tensor, n: int) -> Tensor:
+    if losses.shape != (n,):
+        raise ValueError(
+            f"the loss function gives the loss of each of the {n} samples, shape ({n},), got {tuple(losses.shape)}: leave its "
+            f"mean over samples to the inner loop (in PyTorch reduction='none')."
+        )
+    return losses.sum()
+
+
+def _check_used(tied: list[Layer], alone: list[str], g: tuple[Tensor | None, ...]) -> None:
+    names = [layer.name for layer in tied] + alone
+    unused = [name for name, part in zip(names, g, strict=True) if part is None]
+    if unused:
+        raise ValueError(
+            f"the loss must depend on every layer that is updated, it does not on {', '.join(unused)}: set mask to False there."
+        )
 
 
 def _joined(parts: list[Scores]) -> Scores:
@@ -137,6 +164,13 @@ def _check(net: Network, meta: Meta, support: tuple[Any, Any]) -> None:
             f"alpha has a row for each step, at least one, and a column for each of the {len(net.layers)} layers, "
             f"got shape {tuple(meta.alpha.shape)}."
         )
+    if meta.mask.shape != meta.alpha.shape:
+        raise ValueError(
+            f"mask says for each step size of alpha, shape {tuple(meta.alpha.shape)}, whether it may update its layer, "
+            f"got shape {tuple(meta.mask.shape)}."
+        )
+    if meta.w.keys() != dict(net.model.named_parameters()).keys():
+        raise ValueError("the weights have the names of the model's parameters, got others: take them from net.weights().")
     if (meta.alpha < 0).any():
         k, l = (meta.alpha < 0).nonzero()[0].tolist()
         raise ValueError(

@@ -1,6 +1,6 @@
 """What a layer is in any nn.Module (Fig. 2): x_{l-1}, y_l, and the weight gradient from x_{l-1} and g(y_l)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from pmeta.autograd import Conv, ConvShape, ConvWeightGrad, normalise
+from pmeta.autograd import Conv, ConvShape, ConvWeightGrad, Gate, normalise
 from pmeta.cost import Op
 
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
@@ -37,6 +37,14 @@ class Record(NamedTuple):
     x: Tensor
     """x_{l-1}; of a norm layer its normalized version (Sec. 3.5.2)."""
     y: Tensor
+
+
+class Tape(dict[str, Record]):
+    """x_{l-1} and y_l of the layers that were asked for, by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = Gate()
 
 
 Edit = Callable[[Layer, Tensor], Tensor]
@@ -68,28 +76,34 @@ class Network:
             raise ValueError(f"layers are named as in the model, got {name!r}: the names are {', '.join(names)}.")
         return names.index(name)
 
+    @property
+    def mixes_samples(self) -> bool:
+        """Whether the output of a sample depends on the others of its batch, as with batch norm."""
+        return any(isinstance(m, BATCH_NORMS) for m in self.model.modules())
+
     def weights(self) -> dict[str, Tensor]:
         """The model's own weights, detached."""
         return {name: p.detach().clone() for name, p in self.model.named_parameters()}
 
     def run(
-        self, w: dict[str, Tensor], x: Tensor, edit_x: Edit = _unchanged, edit_y: Edit = _unchanged
-    ) -> tuple[Any, dict[str, Record]]:
-        """The forward pass with the weights `w`, and the tape of it.
+        self, w: dict[str, Tensor], x: Tensor, taped: Collection[Layer] = (), edit_x: Edit = _unchanged
+    ) -> tuple[Any, Tape]:
+        """The forward pass with the weights `w`, and the tape of the layers in `taped`.
 
-        `edit_x` and `edit_y` may change the input (norm: the normalized input) and the output of a layer on its way."""
-        tape: dict[str, Record] = {}
-        with _taped(self.layers, tape, edit_x, edit_y):
+        Every y_l on the tape requires a gradient: where no weight below needs one, the backward pass ends there. `edit_x` may
+        change the input (norm: the normalized input) of these layers on its way."""
+        tape = Tape()
+        with _taping(self.layers, tape, {layer.name for layer in taped}, edit_x):
             output = functional_call(self.model, w, (x,))
         return output, tape
 
 
-def _forward(layer: Layer, x: Tensor, edit_x: Edit) -> tuple[Tensor, Tensor]:
+def _forward(layer: Layer, x: Tensor, edit_x: Edit, gate: Gate) -> tuple[Tensor, Tensor]:
     """(x as stored, y) of one layer; `functional_call` has put the weights in its module."""
     m = layer.module
     if layer.kind == "conv":
         x = edit_x(layer, x)
-        y = Conv.apply(x, m.weight, layer.conv)
+        y = Conv.apply(x, m.weight, layer.conv, gate)
         return x, y if m.bias is None else y + _channels(m.bias, y)
     if layer.kind == "fc":
         x = edit_x(layer, x)
@@ -108,14 +122,16 @@ def _normalised(m: nn.Module, x: Tensor) -> Tensor:
 
 
 @contextmanager
-def _taped(layers: tuple[Layer, ...], tape: dict[str, Record], edit_x: Edit, edit_y: Edit) -> Iterator[None]:
-    """Let the modules of `layers` write on `tape` while they run."""
+def _taping(layers: tuple[Layer, ...], tape: Tape, taped: set[str], edit_x: Edit) -> Iterator[None]:
+    """Let the modules of `layers` run our way, and those named in `taped` write on the tape."""
 
     def taping(layer: Layer) -> Callable[[Tensor], Tensor]:
         def forward(x: Tensor) -> Tensor:
-            stored, y = _forward(layer, x, edit_x)
-            tape[layer.name] = Record(stored, y)
-            return edit_y(layer, y)
+            if layer.name not in taped:
+                return _forward(layer, x, _unchanged, tape.gate)[1]
+            stored, y = _forward(layer, x, edit_x, tape.gate)
+            tape[layer.name] = Record(stored, y.requires_grad_())
+            return y
 
         return forward
 
@@ -165,7 +181,8 @@ def weight_gradients(layer: Layer, x: Tensor, g_y: Tensor, gamma_fw: Tensor | No
         rows = g_y.flatten(0, -2)  # (B * rows, C_out)
         g_w, g_b = rows.T @ x.flatten(0, -2), rows.sum(0)
     else:
-        g_w, g_b = ConvWeightGrad.apply(g_y, x, layer.module.weight, layer.conv), _sum_space(g_y).sum(0)
+        size = layer.module.weight.detach().to(x)  # only its size is used
+        g_w, g_b = ConvWeightGrad.apply(g_y, x, size, layer.conv), _sum_space(g_y).sum(0)
     if shared:
         g_w, g_b = _scale_weights(layer, g_w, gamma_fw, gamma_bw), scale(layer, g_b[None], gamma_bw)[0]
     return [g_w, g_b][: len(layer.params)]

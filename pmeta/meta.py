@@ -59,4 +59,6 @@ def init_meta(net: Network, method: Method, inner_steps: int, alpha_0: float, ge
         attention = init_attention(attended, generator)
     if method.scores == "static":
         attention = init_static(attended)
-    return Meta(net.weights(), alpha_0 * mask, attention, mask)
+    w = net.weights()
+    like = next(iter(w.values()))
+    return Meta(w, alpha_0 * mask.to(like), {name: t.to(like) for name, t in attention.items()}, mask.to(like.device))

@@ -1,7 +1,7 @@
 """The outer loop (Alg. 2, Eqs. 2, 7, 8, 9 and 15): the meta-gradient of a batch of tasks, and one update with it."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -120,10 +120,12 @@ class Schedule:
 class Outer:
     """The outer optimiser: a Meta in training and its Adam moments, both of which `state()` gives and `load()` takes."""
 
-    def __init__(self, loop: InnerLoop, meta: Meta, schedule: Schedule):
+    def __init__(self, loop: InnerLoop, meta: Meta, schedule: Schedule, choose: Callable[[Meta], Meta] | None = None):
+        """`choose` says at `freeze_at` which step sizes live on; by default those that are not small."""
         self.loop, self.schedule = loop, schedule
         self.meta = meta.map(lambda t: t.detach().clone().requires_grad_())
-        self.alpha_0 = float(meta.alpha.max())
+        small = schedule.freeze_below * float(meta.alpha.max())
+        self.choose = choose or (lambda meta: freeze(meta, small))
         self.kib = input_kib(loop.net).to(meta.alpha)
         self.done = 0
         self.frozen = not loop.method.sparse_alpha
@@ -155,14 +157,10 @@ class Outer:
                     tensor.clamp_(min=0)
         self.done += 1
         if not self.frozen and self.done >= self.schedule.freeze_at * self.schedule.updates:
-            self.adopt(freeze(self.meta, self.schedule.freeze_below * self.alpha_0))
-
-    def adopt(self, meta: Meta) -> None:
-        """Go on with the step sizes and the mask of `meta` (frozen, or fitted to a memory budget), for good."""
-        with torch.no_grad():
-            self.meta.alpha.copy_(meta.alpha)
-        self.meta = replace(self.meta, mask=meta.mask)
-        self.frozen = True
+            chosen = self.choose(self.meta)
+            self.meta.alpha.detach().copy_(chosen.alpha)
+            self.meta = replace(self.meta, mask=chosen.mask)
+            self.frozen = True
 
     def state(self) -> dict[str, Tensor]:
         """Everything that a resumed training needs, as named tensors."""

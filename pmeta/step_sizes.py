@@ -7,7 +7,7 @@ from torch import Tensor
 
 from pmeta.cost import peak_words
 from pmeta.cost_memory import stored_words
-from pmeta.cost_ops import WORD, input_words
+from pmeta.cost_ops import WORD, Ratio, input_words, weight_words
 from pmeta.layers import Network
 from pmeta.meta import Meta
 
@@ -46,11 +46,11 @@ def updated_layers(net: Network, updates: Tensor) -> list[list[str]]:
     return [[layer.name for layer, hit in zip(net.layers, row, strict=True) if hit] for row in rows]
 
 
-def fit_budget(net: Network, meta: Meta, budget: int, samples: int, batch: int = 1, mu_fw: float = 1.0) -> Meta:
+def fit_budget(net: Network, meta: Meta, budget: int, samples: int, batch: int = 1, mu_fw: Ratio = 1.0) -> Meta:
     """Drop layers until the exact peak of every step fits in `budget` bytes (batch 1 unless said otherwise).
 
-    Each time goes the layer whose step size is least for the memory that it makes the step store, its own input and all
-    that the backward pass down to it drags along.
+    Each time goes the layer whose step size is least for the memory that it takes: the accumulator of its gradient, its own
+    input, and all that the backward pass down to it drags along.
     """
     keep = meta.updates()
     for k in range(len(keep)):
@@ -60,19 +60,19 @@ def fit_budget(net: Network, meta: Meta, budget: int, samples: int, batch: int =
                 raise ValueError(
                     f"memory budget of {budget} bytes is below the {peak} bytes that a forward pass takes: give at least that."
                 )
-            worth = [float(meta.alpha[k, l]) / max(_stored_for(net, keep[k], l, mu_fw), 1.0) for l in layers]
+            worth = [float(meta.alpha[k, l]) / _memory_for(net, keep[k], l, batch, mu_fw) for l in layers]
             keep[k, layers[worth.index(min(worth))]] = False
     return with_mask(meta, keep)
 
 
-def _peak(net: Network, row: Tensor, samples: int, batch: int, mu_fw: float) -> int:
+def _peak(net: Network, row: Tensor, samples: int, batch: int, mu_fw: Ratio) -> int:
     update = updated_layers(net, row[None])[0]
     return int(peak_words(net.ops, update, min(batch, samples), samples, mu_fw, "exact") * WORD)
 
 
-def _stored_for(net: Network, row: Tensor, l: int, mu_fw: float) -> float:
-    """Words a sample that would not be stored without layer l."""
+def _memory_for(net: Network, row: Tensor, l: int, batch: int, mu_fw: Ratio) -> float:
+    """Words that layer l alone makes a step keep: stored inputs, and the accumulator of its gradient."""
     without = row.clone()
     without[l] = False
     both = [sum(stored_words(net.ops, updated_layers(net, r[None])[0], mu_fw, "exact")) for r in (row, without)]
-    return both[0] - both[1]
+    return batch * (both[0] - both[1]) + weight_words(net.ops, [net.layers[l].name])

@@ -11,24 +11,29 @@ def take_in(model: nn.Module, example: Tensor, extra: tuple[str, ...] = (), batc
     """Take in a model as it is: find its layers, the order they run in, and what one sample costs.
 
     `example` is a batch of one input. `extra` names parameters that belong to no conv, fc or norm layer and get a step size
-    of their own. `batch_norm` admits batch norm, which adapts badly from single samples (Table 5).
+    of their own. `batch_norm` admits batch norm, which adapts badly from single samples (Table 5). What cannot be taken in
+    raises ValueError.
 
     >>> import torch
     >>> net = take_in(nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)), torch.zeros(1, 4))
     >>> [layer.name for layer in net.layers]
     ['1', '3']
     """
-    found = {name: _layer(name, m, batch_norm) for name, m in model.named_modules() if _has_own_weights(m, name, extra)}
+    if len(example) == 0:
+        raise ValueError("example is a batch of at least one input, got none: a zero tensor of the right shape will do.")
+    for name, m in model.named_modules():
+        _refuse_batch_norm(name, m, batch_norm)
+    found = {name: _layer(name, m) for name, m in model.named_modules() if _has_own_weights(m, name, extra)}
+    if not found:
+        raise ValueError(
+            f"a model has at least one Conv1d, Conv2d, Linear or GroupNorm layer, {type(model).__name__} has none."
+        )
     _refuse_shared(model)
+    alone = _alone(model, found, extra)
     ops, order = trace(model, example, {layer.module: layer.name for layer in found.values()})
     never = [name for name in found if name not in order]
     if never:
         raise ValueError(f"every layer must run in a forward pass, {', '.join(never)} did not: remove it from the model.")
-    params = dict(model.named_parameters())
-    for name in extra:
-        if name not in params:
-            raise ValueError(f"extra names parameters of the model, got {name!r}: it has {', '.join(params)}.")
-    alone = [Layer(n, "param", params[n].numel(), params[n].numel(), (n,)) for n in extra]
     return Network(model, tuple([found[name] for name in order] + alone), ops)
 
 
@@ -45,7 +50,34 @@ def _has_own_weights(m: nn.Module, name: str, extra: tuple[str, ...]) -> bool:
     return False
 
 
-def _layer(name: str, m: nn.Module, batch_norm: bool) -> Layer:
+def _alone(model: nn.Module, found: dict[str, Layer], extra: tuple[str, ...]) -> list[Layer]:
+    params = dict(model.named_parameters())
+    tied = {name for layer in found.values() for name in layer.params}
+    free = [name for name in params if name not in tied]
+    for name in extra:
+        if name not in free:
+            raise ValueError(
+                f"extra names parameters that belong to no layer, got {name!r}: the model has {', '.join(free) or 'none'}."
+            )
+    return [Layer(name, "param", params[name].numel(), params[name].numel(), (name,)) for name in extra]
+
+
+def _refuse_batch_norm(name: str, m: nn.Module, admitted: bool) -> None:
+    if not isinstance(m, BATCH_NORMS):
+        return
+    if not admitted:
+        raise ValueError(
+            f"batch norm cannot adapt from single samples, since its statistics change with the batch (Sec. 3.5.2), got "
+            f"{name!r}: call pmeta.replace_batch_norm(model), which puts group norm in its place, before taking the model in."
+        )
+    if m.track_running_stats:
+        raise ValueError(
+            f"batch norm is taken in without running statistics, which an inner step can neither keep nor undo, but {name!r} "
+            f"has them: make it with track_running_stats=False."
+        )
+
+
+def _layer(name: str, m: nn.Module) -> Layer:
     params = tuple(f"{name}.{n}".lstrip(".") for n, _ in m.named_parameters(recurse=False))
     if isinstance(m, nn.Conv1d | nn.Conv2d):
         return Layer(name, "conv", m.in_channels, m.out_channels, params, m, _conv_shape(name, m))
@@ -54,11 +86,6 @@ def _layer(name: str, m: nn.Module, batch_norm: bool) -> Layer:
     if isinstance(m, nn.GroupNorm):
         return Layer(name, "norm", m.num_channels, m.num_channels, params, m)
     assert isinstance(m, BATCH_NORMS)
-    if not batch_norm or m.track_running_stats:
-        raise ValueError(
-            f"batch norm cannot adapt from single samples, since its statistics change with the batch (Sec. 3.5.2), got "
-            f"{name!r}: call pmeta.replace_batch_norm(model), which puts group norm in its place, before taking the model in."
-        )
     return Layer(name, "norm", m.num_features, m.num_features, params, m)
 
 

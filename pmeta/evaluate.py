@@ -1,0 +1,133 @@
+"""Unseen tasks (Sec. 4.1): accuracy with CI95, and what adapting to each task costs by the masks and scores it really had."""
+
+import functools
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from pmeta.cost import macs as step_macs
+from pmeta.cost import peak_words
+from pmeta.cost_ops import MB, WORD
+from pmeta.inner import InnerLoop, Scores
+from pmeta.layers import Network
+from pmeta.meta import Meta
+from pmeta.methods import Method
+from pmeta.step_sizes import updated_layers
+
+
+class TaskResult(NamedTuple):
+    """One task after adaptation."""
+
+    accuracy: float
+    peak_words: float
+    """The largest over steps and micro-batches, in the paper's accounting."""
+    exact_peak_words: float
+    macs: float
+    """Of one step over the whole support set, the mean over steps."""
+    ratios: Tensor
+    """Share of the weights of layer l that step k updates, the mean over the support set (Fig. 5). (K, L)"""
+
+
+def evaluation_loop(net: Network, method: Method, batch: int | None) -> InnerLoop:
+    """The inner loop of a device: micro-batches of `batch`, in one pass unless the network looks across samples."""
+    mixes_samples = any(isinstance(layer.module, nn.BatchNorm1d | nn.BatchNorm2d) for layer in net.layers)
+    return InnerLoop(net, method, batch=batch, vectorised=not mixes_samples)
+
+
+def evaluate_task(loop: InnerLoop, meta: Meta, task: tuple[Any, Any, Any, Any]) -> TaskResult:
+    """Adapt to the support set and classify the queries; layers with alpha = 0 are left alone altogether."""
+    support_x, support_y, query_x, query_y = task
+    meta = replace(meta, mask=meta.updates())
+    adapted = loop.adapt(meta, (support_x, support_y))
+    with torch.no_grad():
+        output = torch.func.functional_call(loop.net.model, adapted.w, (query_x,))
+    accuracy = float((output.argmax(1) == query_y).float().mean())
+    return TaskResult(accuracy, *task_cost(loop, meta, adapted.scores, len(support_x)))
+
+
+def task_cost(loop: InnerLoop, meta: Meta, scores: list[Scores], samples: int) -> tuple[float, float, float, Tensor]:
+    """Peak words (paper, exact), MACs of a step, and update ratios (K, L), from the scores that a task really had."""
+    net, batch = loop.net, min(loop.batch or samples, samples)
+    attention = loop.method.scores == "attention"
+    layers = updated_layers(net, meta.updates())
+    peaks, exact, macs, ratios = [0.0], [0.0], [], torch.zeros(len(layers), len(net.layers))
+    for k, update in enumerate(layers):
+        mu_fw, mu_bw = (_survivors(update, scores[k], side) for side in (0, 1))  # (rows, layers)
+        for row in _largest_rows(mu_fw):
+            mu = tuple(zip(update, row, strict=True))
+            peaks.append(_peak(net.ops, mu, batch, samples, "paper", attention))
+            exact.append(_peak(net.ops, mu, batch, samples, "exact", attention))
+        means = [dict(zip(update, mu.mean(0).tolist(), strict=True)) for mu in (mu_fw, mu_bw)]
+        macs.append(samples * step_macs(net.ops, update, means[0], means[1], attention))
+        for l, name in enumerate(update):
+            ratios[k, net.index(name)] = (mu_fw[:, l] * mu_bw[:, l]).mean()
+    return max(peaks), max(exact), sum(macs) / len(macs), ratios
+
+
+@functools.lru_cache(maxsize=100_000)
+def _peak(ops: Any, mu_fw: tuple[tuple[str, float], ...], batch: int, samples: int, accounting: str, attention: bool) -> float:
+    names = [name for name, _ in mu_fw]
+    return peak_words(ops, names, batch, samples, dict(mu_fw), accounting, attention)
+
+
+def _survivors(names: list[str], scores: Scores, side: int) -> Tensor:
+    """mu: the share of channels with a score above 0, a row for each sample (or one for all), a column for each layer."""
+    columns = []
+    for name in names:
+        gamma = scores[name][side]
+        columns.append(torch.ones(1) if gamma is None else (gamma > 0).float().mean(1))
+    rows = max((len(c) for c in columns), default=1)
+    return torch.stack([c.expand(rows) for c in columns], 1).cpu() if columns else torch.ones(1, 0)
+
+
+def _largest_rows(mu: Tensor) -> list[list[float]]:
+    """The rows that no other row tops in every layer: the peak can only be at one of these."""
+    rows = torch.unique(mu, dim=0)
+    topped = (rows[:, None] <= rows[None]).all(2).sum(1) > 1
+    return rows[~topped].tolist()
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The mean over tasks, as in the paper's Table 2, and the worst task."""
+
+    tasks: int
+    accuracy: float
+    """In percent."""
+    ci95: float
+    memory_mb: float
+    """Mean over tasks of the peak, in the paper's accounting."""
+    worst_memory_mb: float
+    exact_memory_mb: float
+    worst_exact_memory_mb: float
+    gmac: float
+    """One adaptation step over the support set."""
+    worst_gmac: float
+    update_ratios: list[list[float]]
+    """Mean over tasks, a row for each step, a column for each layer."""
+    update_ratios_std: list[list[float]]
+
+
+def summarise(results: Iterable[TaskResult]) -> Summary:
+    """Mean, CI95 = 1.96 std / sqrt(n), and worst."""
+    results = list(results)
+    accuracy, peak, exact, macs = (torch.tensor([float(r[i]) for r in results], dtype=torch.float64) for i in range(4))
+    ratios = torch.stack([r.ratios for r in results])
+    spread = accuracy.std() if len(results) > 1 else torch.tensor(float("nan"))
+    to_mb = WORD / MB
+    return Summary(
+        tasks=len(results),
+        accuracy=100 * float(accuracy.mean()),
+        ci95=100 * 1.96 * float(spread) / len(results) ** 0.5,
+        memory_mb=float(peak.mean()) * to_mb,
+        worst_memory_mb=float(peak.max()) * to_mb,
+        exact_memory_mb=float(exact.mean()) * to_mb,
+        worst_exact_memory_mb=float(exact.max()) * to_mb,
+        gmac=float(macs.mean()) / 1e9,
+        worst_gmac=float(macs.max()) / 1e9,
+        update_ratios=ratios.mean(0).tolist(),
+        update_ratios_std=ratios.std(0, correction=0).tolist(),
+    )

@@ -1,0 +1,121 @@
+"""The command `pmeta evaluate RUN`: unseen tasks, adapted to as a device does."""
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+import tyro
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from pmeta import workers
+from pmeta.config import ImageConfig
+from pmeta.evaluate import Summary, evaluate_task, evaluation_loop, summarise
+from pmeta.layers import Network
+from pmeta.meta import Meta
+from pmeta.runs import Run
+from pmeta.train import build, choose_device, open_images, task
+from pmeta.workers import Group
+
+
+@dataclass(frozen=True)
+class EvaluateConfig:
+    """Adapt the best model of a run to unseen tasks: accuracy with CI95, peak memory, MACs, update ratios."""
+
+    run: tyro.conf.Positional[str]
+    """Run folder."""
+    data: str = ""
+    """Folder of classes to draw tasks from; by default that of the run."""
+    split: Literal["train", "val", "test"] = "test"
+    """Which classes."""
+    tasks: int = 5000
+    """Number of tasks."""
+    batch: int | None = 1
+    """Samples that adaptation takes at a time (gradient accumulation); None: the whole support set."""
+    n_way: int | None = None
+    """Classes in a task, at most as many as the run was trained with; by default the same."""
+    n_shot: int | None = None
+    """Support samples of each class; by default as in training."""
+    n_query: int | None = None
+    """Query samples of each class; by default as in training."""
+    seed: int = 1
+    """Of the tasks."""
+    workers: int = 0
+    """Processes; 0: one for each core."""
+    json: bool = False
+    """Print one JSON object instead of tables."""
+
+    def __post_init__(self) -> None:
+        for name in ("tasks", "batch"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
+                raise ValueError(f"--{name} must be at least 1, got {getattr(self, name)}.")
+
+
+def main(argv: list[str]) -> None:
+    """Run the command."""
+    config = tyro.cli(EvaluateConfig, args=argv, prog="pmeta evaluate", description=EvaluateConfig.__doc__)
+    net_layers, summary = workers.run(evaluate, (config,), config.workers or workers.default_workers())
+    if workers.is_first():
+        show(config, net_layers, summary)
+
+
+def load(path: str) -> tuple[ImageConfig, Any]:
+    """The settings of a run and its best checkpoint."""
+    run = Run(path)
+    known = {f.name for f in dataclasses.fields(ImageConfig)}
+    config = ImageConfig(**{key: value for key, value in run.config().items() if key in known})
+    best = run.load("best")
+    if best is None:
+        raise ValueError(f"{path} has no best model yet: it is chosen after the first validation; go on with pmeta train.")
+    return config, best
+
+
+def restore(
+    config: ImageConfig, tensors: dict[str, Any], image: tuple[int, int, int], device: torch.device
+) -> tuple[Network, Meta]:
+    """The network of a run with the weights, step sizes and attention of a checkpoint."""
+    net, meta = build(config, image, device)
+    parameters = {name: tensors[name].to(device) for name in meta.parameters()}
+    return net, dataclasses.replace(meta.with_parameters(parameters), mask=tensors["mask"].bool().to(device))
+
+
+def evaluate(group: Group, config: EvaluateConfig) -> tuple[list[str], Summary]:
+    """The names of the layers, and the summary over all tasks; each process of the group takes its share of them."""
+    trained, best = load(config.run)
+    given = {key: getattr(config, key) for key in ("n_way", "n_shot", "n_query") if getattr(config, key) is not None}
+    if given.get("n_way", trained.n_way) > trained.n_way:
+        raise ValueError(
+            f"the head of {config.run} has {trained.n_way} outputs, got --n-way {config.n_way}: at most that many."
+        )
+    drawn = dataclasses.replace(trained, **given)
+    device = choose_device(trained.device, group.rank)
+    images = open_images(drawn, config.split, config.data)
+    net, meta = restore(trained, best.tensors, images.shape, device)
+    loop = evaluation_loop(net, trained.method_row(), config.batch)
+    numbers = group.share(range(config.tasks))
+    shown = track(numbers, "adapting", console=Console(stderr=True), disable=group.rank > 0, transient=True)
+    results = [evaluate_task(loop, meta, task(drawn, images, i, device, config.seed)) for i in shown]
+    return [layer.name for layer in net.layers], summarise(group.gather(results))
+
+
+def show(config: EvaluateConfig, layers: list[str], summary: Summary) -> None:
+    """Print the summary."""
+    if config.json:
+        print(json.dumps({"run": config.run, "split": config.split, "layers": layers, **dataclasses.asdict(summary)}))
+        return
+    console = Console()
+    console.print(
+        f"accuracy [bold]{summary.accuracy:.2f} ± {summary.ci95:.2f} %[/bold] on {summary.tasks} tasks ({config.split})"
+    )
+    costs = Table("a task", "mean", "worst")
+    costs.add_row("peak memory, paper's accounting", f"{summary.memory_mb:.3f} MB", f"{summary.worst_memory_mb:.3f} MB")
+    costs.add_row("peak memory, exact", f"{summary.exact_memory_mb:.3f} MB", f"{summary.worst_exact_memory_mb:.3f} MB")
+    costs.add_row("GMACs of a step", f"{summary.gmac:.3f}", f"{summary.worst_gmac:.3f}")
+    console.print(costs)
+    ratios = Table("share of weights updated", *[f"step {k + 1}" for k in range(len(summary.update_ratios))])
+    for l, name in enumerate(layers):
+        ratios.add_row(name, *[f"{row[l]:.2f}" if row[l] else "·" for row in summary.update_ratios])
+    console.print(ratios)

@@ -1,0 +1,169 @@
+"""What a training run writes and shows: metrics, checkpoints, the best model, a progress bar."""
+
+import math
+import sys
+import time
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from pmeta.config import ImageConfig
+from pmeta.cost import Cost
+from pmeta.evaluate import TaskResult, summarise
+from pmeta.outer import MetaGradient, Outer
+from pmeta.runs import Run
+from pmeta.workers import Group
+
+BAD_UPDATES = 10
+CHECKPOINT_SECONDS = 30.0
+
+
+class Log:
+    """The record of one run. All processes keep it, process 0 writes and shows it."""
+
+    def __init__(self, run: Run, group: Group, config: ImageConfig, outer: Outer):
+        self.run, self.group, self.config, self.outer = run, group, config, outer
+        self.first = group.rank == 0
+        self.best: dict[str, Any] = {}
+        self.since_epoch = {"loss": 0.0, "correct": 0.0, "tasks": 0, "skipped": 0}
+        self.skipped = self.bad_in_a_row = self.metrics_length = 0
+        self.cost: Cost | None = None
+        self._resume()
+        self.started, self.first_task, self.saved_at = time.monotonic(), outer.done * config.meta_batch, time.monotonic()
+        self.board = _tensorboard(run, config) if self.first else None
+
+    def _resume(self) -> None:
+        found = self.group.from_first(self.run.load("last") if self.first else None)
+        if found is None:
+            self.run.rewind_metrics(0) if self.first else None
+            return
+        self.outer.load(found.tensors)
+        self.best, self.since_epoch, self.skipped = (found.info[key] for key in ("best", "since_epoch", "skipped"))
+        self.metrics_length = found.info["metrics_length"]
+        if self.first:
+            self.run.rewind_metrics(self.metrics_length)
+
+    def __enter__(self) -> "Log":
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("tasks"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[status]}"),
+        )
+        self.bar = Progress(*columns, console=Console(stderr=True), disable=not (self.first and sys.stderr.isatty()))
+        done = min(self.outer.done * self.config.meta_batch, self.config.tasks)
+        self.row = self.bar.add_task(self.config.method_row().title, total=self.config.tasks, completed=done, status="")
+        self.bar.start()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.bar.stop()
+        if self.board:
+            self.board.close()
+
+    @property
+    def tasks_done(self) -> int:
+        return min(self.outer.done * self.config.meta_batch, self.config.tasks)
+
+    def update(self, g: MetaGradient, cost: Cost) -> None:
+        """Take note of an outer update."""
+        self.cost = cost
+        for key in self.since_epoch:
+            self.since_epoch[key] += getattr(g, key)
+        self.skipped += g.skipped
+        self.bad_in_a_row = self.bad_in_a_row + 1 if g.skipped else 0
+        if self.bad_in_a_row >= BAD_UPDATES:
+            raise ValueError(
+                f"loss or gradient was not finite in {BAD_UPDATES} updates in a row, at task {self.tasks_done}: lower --lr or "
+                f"--alpha-0. The last good checkpoint is kept in {self.run.path}."
+            )
+        self.bar.update(self.row, completed=self.tasks_done, status=self.status())
+
+    def status(self) -> str:
+        """The line beside the progress bar."""
+        speed = (self.tasks_done - self.first_task) / max(time.monotonic() - self.started, 1e-9)
+        parts = [f"{speed:.1f} tasks/s", f"loss {self._mean('loss'):.3f}"]
+        if self.best:
+            parts.append(f"best val {self.best['val_accuracy']:.1f} %")
+        if self.cost:
+            parts.append(f"memory {self.cost.memory_mb:.2f} MB")
+        if self.skipped:
+            parts.append(f"[red]{self.skipped} tasks skipped[/red]")
+        return "  ".join(parts)
+
+    def _mean(self, key: str) -> float:
+        return self.since_epoch[key] / self.since_epoch["tasks"] if self.since_epoch["tasks"] else math.nan
+
+    def epoch_ends(self) -> bool:
+        """Whether the model is to be validated now: after each epoch and at the end."""
+        per_epoch = max(1, round(self.config.epoch_tasks / self.config.meta_batch))
+        return self.outer.done % per_epoch == 0 or self.outer.done == self.config.updates
+
+    def epoch(self, results: list[TaskResult]) -> None:
+        """Log a validation, and keep the model if it is the best so far among those whose layers are chosen."""
+        summary = summarise(results)
+        record = {
+            "tasks": self.tasks_done,
+            "loss": self._mean("loss"),
+            "train_accuracy": 100 * self._mean("correct"),
+            "skipped": self.skipped,
+            "val_accuracy": summary.accuracy,
+            "val_ci95": summary.ci95,
+            "memory_mb": summary.memory_mb,
+            "exact_memory_mb": summary.exact_memory_mb,
+            "gmac": summary.gmac,
+            "frozen": self.outer.frozen,
+            "alpha": self.outer.meta.alpha.tolist(),
+            "seconds": round(time.monotonic() - self.started, 1),
+        }
+        self.since_epoch = dict.fromkeys(self.since_epoch, 0)
+        better = not self.best or summary.accuracy > self.best["val_accuracy"]
+        if self.outer.frozen and better:
+            self.best = {
+                key: record[key] for key in ("tasks", "val_accuracy", "val_ci95", "memory_mb", "exact_memory_mb", "gmac")
+            }
+        if not self.first:
+            return
+        if self.best.get("tasks") == record["tasks"]:
+            self.run.save("best", {**self.outer.meta.parameters(), "mask": self.outer.meta.mask}, self.best)
+        self.metrics_length = self.run.log(record)
+        self._show(record)
+        self.checkpoint(now=True)
+
+    def _show(self, r: dict[str, Any]) -> None:
+        line = (
+            f"{r['tasks']:>7} tasks  loss {r['loss']:.3f}  train {r['train_accuracy']:.1f} %  "
+            f"val {r['val_accuracy']:.2f} ± {r['val_ci95']:.2f} %  memory {r['memory_mb']:.2f} MB"
+        )
+        self.bar.console.print(line + (f"  [red]{self.skipped} tasks skipped[/red]" if self.skipped else ""), highlight=False)
+        if self.board:
+            for key in ("loss", "train_accuracy", "val_accuracy", "memory_mb", "exact_memory_mb", "gmac"):
+                self.board.add_scalar(key, r[key], r["tasks"])
+
+    def checkpoint(self, now: bool = False) -> None:
+        """Write the state of the training, every half minute at the least; never one of a run that is going astray."""
+        due = time.monotonic() - self.saved_at >= CHECKPOINT_SECONDS
+        if not self.first or self.bad_in_a_row or not (now or due):
+            return
+        info = {
+            "tasks": self.tasks_done,
+            "best": self.best,
+            "since_epoch": self.since_epoch,
+            "skipped": self.skipped,
+            "metrics_length": self.metrics_length,
+        }
+        self.run.save("last", self.outer.state(), info)
+        self.saved_at = time.monotonic()
+
+
+def _tensorboard(run: Run, config: ImageConfig) -> Any:
+    if not config.tensorboard:
+        return None
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise ValueError("--tensorboard needs the package tensorboard: pip install 'p-meta[tensorboard]'.") from None
+    return SummaryWriter(run.path / "tensorboard")

@@ -1,0 +1,136 @@
+"""Meta-training on images (Alg. 2): the loop, with validation after each meta epoch."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from pmeta.backbones import FourConv, ResNet12, initialise
+from pmeta.config import ImageConfig, parse_bytes
+from pmeta.cost import Cost, bound_mu_fw, cost
+from pmeta.evaluate import TaskResult, evaluate_task, evaluation_loop
+from pmeta.images import ImageSet, Task, check_enough, open_split, sample_task
+from pmeta.inner import InnerLoop
+from pmeta.layers import Network
+from pmeta.log import Log
+from pmeta.meta import Meta, init_meta
+from pmeta.outer import MetaGradient, Outer, Schedule, meta_gradient
+from pmeta.runs import Run
+from pmeta.step_sizes import fit_budget, updated_layers
+from pmeta.take_in import take_in
+from pmeta.workers import Group
+
+MAY_DIFFER = ("out", "workers", "device", "tensorboard")
+"""Settings that a continued run may change."""
+
+
+def train(group: Group, config: ImageConfig) -> dict[str, Any]:
+    """Train, or go on with, the run in `config.out`; returns what is known of its best checkpoint.
+
+    Every process of the group holds the same state and makes the same updates; process 0 alone writes and shows."""
+    device = choose_device(config.device, group.rank)
+    run = Run(config.out)
+    if group.rank == 0:
+        run.start(dataclasses.asdict(config), MAY_DIFFER)
+    images = {split: open_images(config, split) for split in ("train", "val")}
+    net, meta = build(config, images["train"].shape, device)
+    outer = Outer(training_loop(net, config), meta, schedule(config), budget_choice(net, config))
+    with Log(run, group, config, outer) as log:
+        while outer.done < config.updates:
+            first = outer.done * config.meta_batch
+            numbers = range(first, min(first + config.meta_batch, config.tasks))
+            tasks = (task(config, images["train"], i, device) for i in group.share(numbers))
+            g = add_up(group, meta_gradient(outer.loop, outer.meta, tasks))
+            outer.update(g)
+            log.update(g, live_cost(net, outer.meta, config))
+            if log.epoch_ends():
+                log.epoch(validate(group, net, outer.meta, config, images["val"], device))
+            log.checkpoint()
+    return log.best
+
+
+def choose_device(name: str, rank: int) -> torch.device:
+    """The GPU of this process where there is one, unless told otherwise."""
+    if name == "cpu" or (name == "auto" and not torch.cuda.is_available()):
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise ValueError(f"--device is auto, cpu or cuda, got {name!r} and there is no GPU here: leave it out.")
+    return torch.device("cuda", rank % torch.cuda.device_count())
+
+
+def open_images(config: ImageConfig, split: str, data: str | None = None) -> ImageSet:
+    """A split of the run's data, or of other data in the shape that the run's network takes."""
+    images = open_split(data or config.data, split, config.image_size)
+    check_enough(images, config.n_way, config.n_shot, config.n_query)
+    return images
+
+
+def build(config: ImageConfig, image: tuple[int, int, int], device: torch.device) -> tuple[Network, Meta]:
+    """The network of a run, and what is trained of it as it is before the training."""
+    generator = torch.Generator().manual_seed(config.seed)
+    model: torch.nn.Module
+    if config.backbone == "4conv":
+        model = FourConv(config.n_way, image, config.channels, config.groups, config.norm, config.pool)
+    else:
+        widths = tuple(config.channels * 2**b for b in range(1, 5))
+        model = ResNet12(config.n_way, image, widths, config.groups, config.norm, config.pool)
+    net = take_in(initialise(model, generator).to(device), torch.zeros(1, *image, device=device), batch_norm=True)
+    meta = init_meta(net, config.method_row(), config.inner_steps, config.alpha_0, generator)
+    return net, dataclasses.replace(meta.map(lambda t: t.to(device)), mask=meta.mask.to(device))
+
+
+def training_loop(net: Network, config: ImageConfig) -> InnerLoop:
+    """The inner loop of meta-training: the whole support set as one batch (Sec. 4.1), unless per_sample is set."""
+    return InnerLoop(net, config.method_row(), batch=1 if config.per_sample else None, second_order=not config.first_order)
+
+
+def schedule(config: ImageConfig) -> Schedule:
+    """The settings of the outer loop; a memory budget takes the place of the penalty."""
+    shared = {f.name: getattr(config, f.name) for f in dataclasses.fields(Schedule) if f.name != "updates"}
+    return Schedule(config.updates, **shared | ({"lam": 0.0} if config.memory_budget else {}))
+
+
+def budget_choice(net: Network, config: ImageConfig) -> Callable[[Meta], Meta] | None:
+    """The choice of layers that a memory budget asks for."""
+    if not config.memory_budget:
+        return None
+    budget, mu_fw = parse_bytes(config.memory_budget), _mu_bound(net, config)
+    return lambda meta: fit_budget(net, meta, budget, config.n_way * config.n_shot, mu_fw=mu_fw)
+
+
+def _mu_bound(net: Network, config: ImageConfig) -> dict[str, float]:
+    method = config.method_row()
+    attention = method.scores == "attention" and method.clip_ratio_fw is not None
+    return bound_mu_fw(net.ops, method.clip_ratio_fw or 0.0) if attention else {}
+
+
+def live_cost(net: Network, meta: Meta, config: ImageConfig) -> Cost:
+    """What adaptation at batch 1 would take now, with mu_fw at its bound."""
+    masks, attention = updated_layers(net, meta.updates()), config.method_row().scores == "attention"
+    return cost(net.ops, masks, config.n_way * config.n_shot, mu_fw=_mu_bound(net, config), attention=attention)
+
+
+def task(config: ImageConfig, images: ImageSet, i: int, device: torch.device, seed: int | None = None) -> Task:
+    """Task i, on the device."""
+    drawn = sample_task(images, config.seed if seed is None else seed, i, config.n_way, config.n_shot, config.n_query)
+    return Task(*(t.to(device) for t in drawn))
+
+
+def add_up(group: Group, g: MetaGradient) -> MetaGradient:
+    """The sum of the meta-gradients of all processes."""
+    counts = {
+        name: torch.tensor(float(getattr(g, name)), dtype=torch.float64) for name in ("loss", "correct", "tasks", "skipped")
+    }
+    total = group.add({**g.gradients, **{f"count/{name}": t for name, t in counts.items()}})
+    loss, correct, tasks, skipped = (float(total.pop(f"count/{name}")) for name in counts)
+    return MetaGradient(total, loss, correct, int(tasks), int(skipped))
+
+
+def validate(
+    group: Group, net: Network, meta: Meta, config: ImageConfig, images: ImageSet, device: torch.device
+) -> list[TaskResult]:
+    """The same unseen tasks each time, adapted to one sample at a time as a device does."""
+    loop = evaluation_loop(net, config.method_row(), batch=1)
+    numbers = group.share(range(config.val_tasks))
+    return group.gather([evaluate_task(loop, meta.map(torch.Tensor.detach), task(config, images, i, device)) for i in numbers])

@@ -1,0 +1,48 @@
+"""The command `pmeta train NAME`: meta-train, or go on where a run was stopped."""
+
+import sys
+from typing import Any
+
+import tyro
+
+from pmeta.config import NAMED
+
+USAGE = """usage: pmeta train NAME --out RUN [--data DIR] [--method METHOD] [--tasks N] [--workers W] [options]
+
+Meta-train a network, or continue the run in the folder RUN. The names are the paper's settings, each of which an option
+may change:
+  {names}
+
+pmeta train NAME --help lists every option with its value there."""
+
+
+def main(argv: list[str]) -> None:
+    """Run the command."""
+    if not argv or argv[0] in ("-h", "--help"):
+        print(USAGE.format(names="\n  ".join(NAMED)))
+        raise SystemExit(0 if argv else 2)
+    config = parse(argv)
+    if not config.out:
+        raise ValueError("--out names the run folder, got none: say where to keep the run, as in --out runs/first.")
+    from pmeta import workers
+    from pmeta.train import train
+
+    best = workers.run(train, (config,), config.workers or workers.default_workers())
+    if workers.is_first():
+        _report(config.out, best)
+
+
+def parse(argv: list[str]) -> Any:
+    """The configuration NAME with the options given."""
+    if argv[0] not in NAMED:
+        raise ValueError(f"the configurations are {', '.join(NAMED)}, got {argv[0]!r}.")
+    default = NAMED[argv[0]]
+    return tyro.cli(
+        type(default), default=default, args=argv[1:], prog=f"pmeta train {argv[0]}", description=type(default).__doc__
+    )
+
+
+def _report(out: str, best: dict[str, Any]) -> None:
+    accuracy = f"{best['val_accuracy']:.2f} ± {best['val_ci95']:.2f} % on validation after {best['tasks']} tasks"
+    print(f"best: {accuracy}, {best['memory_mb']:.2f} MB to adapt (exact: {best['exact_memory_mb']:.2f} MB)", file=sys.stdout)
+    print(f"kept in {out}/best.safetensors; next: pmeta evaluate {out}")
