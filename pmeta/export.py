@@ -85,7 +85,16 @@ def export(
     alpha = (meta.alpha.detach() * meta.updates()).numpy()
     steps = [masks[1:].index(updates[k]) + 1 for k in updates]
     data = flatfile.write(
-        header, constants, factors, alpha, steps, raws, instrs, geoms, copies, _facts(net, meta, method, input_shape, classes, nodes, ever)
+        header,
+        constants,
+        factors,
+        alpha,
+        steps,
+        raws,
+        instrs,
+        geoms,
+        copies,
+        _facts(net, meta, method, input_shape, classes, nodes, ever),
     )
     peaks = tuple(_peak(programs[i], arenas[i]) for i in (0, *steps))
     macs = tuple(_macs(programs[i], model) for i in (0, *steps))
@@ -219,7 +228,9 @@ def _raw(instr: Instr, numbers: dict[int, int], layers: dict[str, int]) -> RawIn
     if instr.op == "update":
         p = (layers[instr.layer], *p)
     at = tuple(_address(r) for r in instr.refs)
-    return RawInstr(instr.op, instr.flags, at, tuple(r.step if a != NONE else 0 for r, a in zip(instr.refs, at, strict=True)), p)
+    return RawInstr(
+        instr.op, instr.flags, at, tuple(r.step if a != NONE else 0 for r, a in zip(instr.refs, at, strict=True)), p
+    )
 
 
 def _address(ref: Ref) -> int:
@@ -252,7 +263,12 @@ def _macs(program: Program, model: Model) -> int:
             if g:
                 weights = g.c_out * (g.c_in // g.groups) * g.kh * g.kw
                 channels = i.p[1] if i.op == "conv_bw_w" and i.p[1] else g.c_in
-                total += weights * (g.h * g.w if i.op == "conv_bw_x" else g.ho * g.wo) * (channels if i.op == "conv_bw_w" else g.c_in) // g.c_in
+                total += (
+                    weights
+                    * (g.h * g.w if i.op == "conv_bw_x" else g.ho * g.wo)
+                    * (channels if i.op == "conv_bw_w" else g.c_in)
+                    // g.c_in
+                )
             elif i.op.startswith("fc"):
                 total += i.p[0] * (i.p[3] if len(i.p) > 3 and i.p[3] else i.p[1]) * i.p[2]
             elif i.op == "score":
@@ -261,7 +277,13 @@ def _macs(program: Program, model: Model) -> int:
 
 
 def _facts(
-    net: Network, meta: Meta, method: Method, input_shape: Sequence[int], classes: Sequence[str], nodes: list[Node], ever: frozenset[str]
+    net: Network,
+    meta: Meta,
+    method: Method,
+    input_shape: Sequence[int],
+    classes: Sequence[str],
+    nodes: list[Node],
+    ever: frozenset[str],
 ) -> dict:
     alone = [layer for layer in net.layers if layer.kind == "param"]
     params = [name for node in nodes if node.name in ever for name in node.params if name]

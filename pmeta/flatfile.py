@@ -110,7 +110,13 @@ def write(
     for name, data in sections.items():
         at[f"at_{name}"] = HEADER_BYTES + len(body)
         body += data
-    counts = {"programs": len(programs), "instrs": len(instrs), "geoms": len(geoms), "copies": len(copies), "meta_bytes": len(text)}
+    counts = {
+        "programs": len(programs),
+        "instrs": len(instrs),
+        "geoms": len(geoms),
+        "copies": len(copies),
+        "meta_bytes": len(text),
+    }
     numbers = {**header, **counts, **at}
     rest = _words([numbers[name] for name in FIELDS])
     rest += bytes(HEADER_BYTES - CRC_FROM - len(rest)) + body

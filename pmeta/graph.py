@@ -124,7 +124,9 @@ def _two(values: Any, fallback: tuple[int, int] | None = None, pad: int = 1) -> 
     return (pad, values[0]) if len(values) == 1 else (values[0], values[1])
 
 
-def _geom(x: tuple[int, ...], y: tuple[int, ...], kernel: Any, stride: Any, padding: Any, dilation: Any, groups: int = 1) -> Geom:
+def _geom(
+    x: tuple[int, ...], y: tuple[int, ...], kernel: Any, stride: Any, padding: Any, dilation: Any, groups: int = 1
+) -> Geom:
     one_d = len(x) == 2
     k = _two(kernel if len(kernel) > 1 or one_d else [kernel[0]] * 2)
     s, p, d = ([v[0]] * 2 if len(v) == 1 and not one_d else v for v in (stride, padding, dilation))
@@ -194,7 +196,9 @@ def _mean(r: _Reader, at: str, a: list[Any], x: tuple[int, ...], y: tuple[int, .
 def _add(r: _Reader, at: str, a: list[Any], x: tuple[int, ...], y: tuple[int, ...]) -> Node:
     left, right = r.value(a[0]), r.value(a[1])
     if a[2] != 1 or tuple(a[1].meta["val"].shape[1:]) != x or x != y:
-        raise ValueError(f"the device adds two tensors of the same shape, got {x} and {tuple(a[1].meta['val'].shape[1:])} ({at}).")
+        raise ValueError(
+            f"the device adds two tensors of the same shape, got {x} and {tuple(a[1].meta['val'].shape[1:])} ({at})."
+        )
     return Node("add", (left, right), y)
 
 

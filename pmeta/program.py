@@ -122,7 +122,9 @@ class Program:
         return needs
 
     def _updated_readers(self, value: int) -> list[int]:
-        return [s.head for s in self.m.stages if s.head is not None and s.source == value and self.nodes[s.head].name in self.live]
+        return [
+            s.head for s in self.m.stages if s.head is not None and s.source == value and self.nodes[s.head].name in self.live
+        ]
 
     def _cap(self, head: int) -> int:
         """Channels of the layer's input that are stored, 0 for all of them in place."""

@@ -34,7 +34,9 @@ def compiler() -> str:
     Raises RuntimeError when there is none."""
     found = next((c for c in (os.environ.get("CC", ""), "cc", "gcc", "clang") if c and shutil.which(c)), None)
     if found is None:
-        raise RuntimeError("the engine is compiled from C and no compiler was found: install a wheel of p-meta, or gcc or clang.")
+        raise RuntimeError(
+            "the engine is compiled from C and no compiler was found: install a wheel of p-meta, or gcc or clang."
+        )
     return found
 
 
