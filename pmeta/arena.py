@@ -64,7 +64,7 @@ def live_bytes(buffers: Sequence[Buffer], end: int) -> int:
 
 
 def place(buffers: Sequence[Buffer], end: int, base: int) -> int:
-    """Give every buffer an offset from `base` on, and return the end of the arena: the best of a few orders, lowest fit first."""
+    """Give every buffer an offset from `base` on and return the end of the arena: the best of a few orders, lowest fit."""
     blocks = [Block(b, b.profile(end)) for b in buffers]
     persistent = [b for b in blocks if b.buffer.persistent]
     others = [b for b in blocks if not b.buffer.persistent]

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from ctypes import POINTER, c_char_p, c_float, c_int, c_size_t, c_uint32, c_void_p
 from functools import cache
 from pathlib import Path
+from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,6 +61,8 @@ class Adaptation(NamedTuple):
 
     losses: np.ndarray
     """Mean loss of the support set before each step. (K,)"""
+    milliseconds: np.ndarray
+    """Of each step. (K,)"""
 
 
 class DeviceModel:
@@ -107,6 +110,11 @@ class DeviceModel:
         return self._m.steps
 
     @property
+    def outputs(self) -> int:
+        """Numbers that the network gives for a row: the classes of a classifier."""
+        return self._m.outputs // self._m.rows
+
+    @property
     def input_shape(self) -> tuple[int, ...]:
         """Of one sample."""
         return tuple(self.meta["input_shape"])
@@ -123,14 +131,16 @@ class DeviceModel:
             raise ValueError(f"a support set has as many labels as samples, at least one, got {len(x)} and {len(y)}.")
         self.reset()
         self._call("pm_begin", len(x))
-        losses = np.zeros(self.steps, np.float32)
+        losses, milliseconds = np.zeros(self.steps, np.float32), np.zeros(self.steps)
         loss = c_float()
         for k in range(self.steps):
+            start = perf_counter()
             for sample, label in zip(x, y, strict=True):
                 self._call("pm_feed", sample.ctypes.data, int(label), ctypes.byref(loss))
                 losses[k] += loss.value / len(x)
             self._call("pm_step")
-        return Adaptation(losses)
+            milliseconds[k] = 1000 * (perf_counter() - start)
+        return Adaptation(losses, milliseconds)
 
     def adapt_with(self, x: np.ndarray, gradient: Any) -> None:
         """K steps with a loss of the caller's: `gradient(i, output)` gives d loss_i / d output, divided by the support size."""
@@ -191,7 +201,8 @@ class DeviceModel:
         x = np.asarray(x)
         if x.shape[1:] != self.input_shape or x.dtype != self.input_type:
             raise ValueError(
-                f"the model reads {self.input_type} samples of shape {self.input_shape}, got {x.dtype} samples of shape {x.shape[1:]}."
+                f"the model reads {self.input_type} samples of shape {self.input_shape}, "
+                f"got {x.dtype} samples of shape {x.shape[1:]}."
             )
         return np.ascontiguousarray(x)
 

@@ -202,7 +202,8 @@ def _assemble(
     model: Model, programs: list[Program], arenas: list[int], state: int, layers: dict[str, int]
 ) -> tuple[list[RawProgram], list[RawInstr], list[tuple[int, ...]]]:
     numbers: dict[int, int] = {}
-    raws, instrs = [], []
+    raws: list[RawProgram] = []
+    instrs: list[RawInstr] = []
     for program, arena in zip(programs, arenas, strict=True):
         first = len(instrs)
         counts = []
@@ -217,7 +218,8 @@ def _assemble(
         bounds = (min(b.offset for b in acc), sum(b.profile(0)[0][2] for b in acc)) if acc else (state, 0)
         output = _address(program.output)
         g_output = _address(program.g_output) if program.g_output else output
-        raws.append(RawProgram(first, *counts, output, g_output, *bounds, arena))
+        forward, backward, update = counts
+        raws.append(RawProgram(first, forward, backward, update, output, g_output, *bounds, arena))
     return raws, instrs, [tuple(model.nodes[n].geom or ()) for n in numbers]
 
 

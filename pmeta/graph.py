@@ -87,7 +87,8 @@ class _Reader:
             return
         if name not in READERS:
             raise ValueError(
-                f"the device runs {', '.join(sorted(READERS))}, but the model calls {name} ({node.name}): replace it with one of these."
+                f"the device runs {', '.join(sorted(READERS))}, but the model calls {name} ({node.name}): replace it with "
+                f"one of these."
             )
         x = args[0].meta["val"].shape[1:]
         y = node.meta["val"].shape[1:]

@@ -59,8 +59,13 @@ def mlp() -> nn.Module:
 
 
 SHAPES: dict[str, tuple[int, ...]] = {
-    "4conv": (3, 28, 28), "resnet12": (3, 24, 24), "mlp": (20,), "depthwise": (3, 32, 32), "signal": (4, 33), "norm": (3, 16, 16)
-}  # fmt: skip
+    "4conv": (3, 28, 28),
+    "resnet12": (3, 24, 24),
+    "mlp": (20,),
+    "depthwise": (3, 32, 32),
+    "signal": (4, 33),
+    "norm": (3, 16, 16),
+}
 
 
 def network(kind: str, generator: torch.Generator) -> Network:
