@@ -101,7 +101,9 @@ def _read_array(path: Path, model: DeviceModel) -> Samples:
 def _picture(path: Path, model: DeviceModel) -> np.ndarray:
     """One picture as uint8. (C, H, W)"""
     if len(model.input_shape) != 3 or model.input_type != "uint8":
-        raise ValueError(f"the model reads {model.input_type} samples of shape {model.input_shape}, not pictures: give a .npy file.")
+        raise ValueError(
+            f"the model reads {model.input_type} samples of shape {model.input_shape}, not pictures: give a .npy file."
+        )
     channels, height, width = model.input_shape
     try:
         pixels = decode(path.read_bytes(), (width, height), channels)

@@ -2,24 +2,22 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
 from math import ceil, prod
 
 import numpy as np
 import torch
 
 from pmeta import flatfile
-from pmeta.arena import live_bytes, place
+from pmeta.arena import place
 from pmeta.attention import has_scores
-from pmeta.flatfile import FILE_SPACE, INPUT_SPACE, NONE, Constants, RawInstr, RawProgram
+from pmeta.flatfile import FILE_SPACE, INPUT_SPACE, Constants
 from pmeta.graph import Node, read_graph
+from pmeta.instructions import Model, Score
 from pmeta.layers import Layer, Network
+from pmeta.layout import assemble, lay_out, macs, peak
 from pmeta.meta import Meta
 from pmeta.methods import Method
-from pmeta.program import Choices, Instr, Model, Program, Ref, Score
-from pmeta.stages import Stage, split
-
-STRIPS = (128, 64, 32)
+from pmeta.stages import split
 
 
 @dataclass(frozen=True)
@@ -65,9 +63,9 @@ def export(
     model = Model(nodes, stages, root, address, scores, INPUT_SPACE, tuple(input_shape), convert)
 
     masks = [frozenset[str](), *dict.fromkeys(updates.values())]
-    programs = [_lay_out(model, live) for live in masks]
+    programs = [lay_out(model, live) for live in masks]
     arenas = [place(p.buffers, p.end, state) for p in programs]
-    raws, instrs, geoms = _assemble(model, programs, arenas, state, {layer.name: i for i, layer in enumerate(net.layers)})
+    raws, instrs, geoms = assemble(model, programs, arenas, state, {layer.name: i for i, layer in enumerate(net.layers)})
     channels = input_shape[0] if len(input_shape) > 1 else 1
     header = {
         "arena_bytes": max(arenas),
@@ -96,10 +94,10 @@ def export(
         copies,
         _facts(net, meta, method, input_shape, classes, nodes, ever),
     )
-    peaks = tuple(_peak(programs[i], arenas[i]) for i in (0, *steps))
-    macs = tuple(_macs(programs[i], model) for i in (0, *steps))
+    peaks = tuple(peak(programs[i], arenas[i]) for i in (0, *steps))
+    work = tuple(macs(programs[i], model) for i in (0, *steps))
     size = prod(input_shape) * (1 if input_type == "uint8" else 4)
-    return Exported(data, max(arenas), arenas[0], state, size, peaks, macs)
+    return Exported(data, max(arenas), arenas[0], state, size, peaks, work)
 
 
 def _check(method: Method, input_type: str, meta: Meta) -> None:
@@ -163,119 +161,6 @@ def _score(layer: Layer, side: str, meta: Meta, method: Method, constants: Const
     at = constants.add(name, np.concatenate(parts))
     threshold = rho - 1e-6 if rho > 0 else 0.0
     return Score("module", FILE_SPACE + at, c, threshold, kept=max(1, c - ceil(c * threshold)))  # mu_fw <= 1 - rho
-
-
-def _lay_out(model: Model, live: frozenset[str]) -> Program:
-    """The fastest program among those with the least memory: first everything in the smallest parts, then larger parts
-    wherever they do not raise the peak."""
-    choices = Choices()
-    least = _peak_bytes(Program(model, live, choices))
-    for s, stage in enumerate(model.stages):
-        for parts in _pairs(model, stage):
-            trial = Choices({**choices.forward, s: parts[0]}, {**choices.backward, s: parts[1]}, choices.strip)
-            if _peak_bytes(Program(model, live, trial)) <= least:
-                choices = trial
-                break
-    for s in range(len(model.stages)):
-        for strip in STRIPS:
-            trial = Choices(choices.forward, choices.backward, {**choices.strip, s: strip})
-            if _peak_bytes(Program(model, live, trial)) <= least:
-                choices = trial
-                break
-    return Program(model, live, choices)
-
-
-def _peak_bytes(program: Program) -> int:
-    return live_bytes(program.buffers, program.end)
-
-
-def _pairs(model: Model, stage: Stage) -> list[tuple[int, int]]:
-    """Parts forward and backward, the fewest first. Bits are packed part by part, so both sides must agree on whole bytes."""
-    options = model.rounds(stage)
-    kept = [prod(model.nodes[t].shape) for t in stage.tail if model.nodes[t].kind in ("act", "maxpool")]
-    whole = [r for r in options if all(n // r % 8 == 0 for n in kept)]
-    pairs = {(r, r) for r in options} | set(product(whole, whole))
-    return sorted(pairs, key=lambda p: (p[0] + p[1], p))
-
-
-def _assemble(
-    model: Model, programs: list[Program], arenas: list[int], state: int, layers: dict[str, int]
-) -> tuple[list[RawProgram], list[RawInstr], list[tuple[int, ...]]]:
-    numbers: dict[int, int] = {}
-    raws: list[RawProgram] = []
-    instrs: list[RawInstr] = []
-    for program, arena in zip(programs, arenas, strict=True):
-        first = len(instrs)
-        counts = []
-        for units in (program.forward, program.backward, program.update):
-            before = len(instrs)
-            for unit in units:
-                if unit.rounds > 1:
-                    instrs.append(RawInstr("loop", p=(unit.rounds, len(unit.body))))
-                instrs.extend(_raw(i, numbers, layers) for i in unit.body)
-            counts.append(len(instrs) - before)
-        acc = [r.buffer for r in program.acc.values() if r.buffer]
-        bounds = (min(b.offset for b in acc), sum(b.profile(0)[0][2] for b in acc)) if acc else (state, 0)
-        output = _address(program.output)
-        g_output = _address(program.g_output) if program.g_output else output
-        forward, backward, update = counts
-        raws.append(RawProgram(first, forward, backward, update, output, g_output, *bounds, arena))
-    return raws, instrs, [tuple(model.nodes[n].geom or ()) for n in numbers]
-
-
-def _raw(instr: Instr, numbers: dict[int, int], layers: dict[str, int]) -> RawInstr:
-    p = instr.p
-    if instr.op.startswith(("conv", "maxpool", "avgpool")):
-        p = (numbers.setdefault(p[0], len(numbers)), *p[1:])
-    if instr.op == "update":
-        p = (layers[instr.layer], *p)
-    at = tuple(_address(r) for r in instr.refs)
-    return RawInstr(
-        instr.op, instr.flags, at, tuple(r.step if a != NONE else 0 for r, a in zip(instr.refs, at, strict=True)), p
-    )
-
-
-def _address(ref: Ref) -> int:
-    return ref.at if ref.buffer is None else ref.buffer.offset
-
-
-def _peak(program: Program, arena: int) -> tuple[str, int]:
-    """The layer at which the most bytes are alive."""
-    change = [0] * (program.end + 2)
-    for buffer in program.buffers:
-        for first, last, size in buffer.profile(program.end):
-            change[first] += size
-            change[last + 1] -= size
-    alive, total = [], 0
-    for delta in change:
-        total += delta
-        alive.append(total)
-    at = alive.index(max(alive))
-    units = [*program.forward, None, *program.backward, *program.update]
-    unit = units[min(at, len(units) - 1)]
-    name = next((i.layer for i in unit.body if i.layer), unit.body[0].op) if unit else "loss"
-    return f"{name} {'forward' if at <= len(program.forward) else 'backward'}", arena
-
-
-def _macs(program: Program, model: Model) -> int:
-    total = 0
-    for unit in (*program.forward, *program.backward):
-        for i in unit.body:
-            g = model.nodes[i.p[0]].geom if i.op.startswith("conv") else None
-            if g:
-                weights = g.c_out * (g.c_in // g.groups) * g.kh * g.kw
-                channels = i.p[1] if i.op == "conv_bw_w" and i.p[1] else g.c_in
-                total += (
-                    weights
-                    * (g.h * g.w if i.op == "conv_bw_x" else g.ho * g.wo)
-                    * (channels if i.op == "conv_bw_w" else g.c_in)
-                    // g.c_in
-                )
-            elif i.op.startswith("fc"):
-                total += i.p[0] * (i.p[3] if len(i.p) > 3 and i.p[3] else i.p[1]) * i.p[2]
-            elif i.op == "score":
-                total += 2 * i.p[0] ** 2
-    return total
 
 
 def _facts(

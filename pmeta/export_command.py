@@ -60,7 +60,9 @@ def input_shape(config: ImageConfig, tensors: dict[str, Any]) -> tuple[int, int,
 def show(path: str, e: Exported) -> None:
     """What the file takes: bytes, the layer that costs them, MACs."""
     console = Console(highlight=False)
-    table = Table("", "arena bytes", "fullest at", "MMACs a sample", title=f"{path}: {len(e.data):,} bytes", title_justify="left")
+    table = Table(
+        "", "arena bytes", "fullest at", "MMACs a sample", title=f"{path}: {len(e.data):,} bytes", title_justify="left"
+    )
     for column in (1, 3):
         table.columns[column].justify = "right"
     rows = ["inference", *(f"step {k}" for k in range(1, len(e.peaks)))]
