@@ -51,7 +51,9 @@ def export(
     `input_shape` is that of a sample without the batch. With `input_type` "uint8" the device reads raw pixels and makes them
     `pixel * scale[c] + shift[c]`; scale is 1/255 and shift 0 unless given.
     """
-    _check(method, input_type, meta)
+    channels = input_shape[0] if len(input_shape) > 1 else 1
+    scale, shift = scale or [1 / 255] * channels, shift or [0.0] * channels
+    _check(method, input_type, channels, scale, shift)
     example = torch.zeros(1, *input_shape)
     nodes = read_graph(net.model.eval(), example)
     stages, root = split(nodes)
@@ -66,7 +68,6 @@ def export(
     programs = [lay_out(model, live) for live in masks]
     arenas = [place(p.buffers, p.end, state) for p in programs]
     raws, instrs, geoms = assemble(model, programs, arenas, state, {layer.name: i for i, layer in enumerate(net.layers)})
-    channels = input_shape[0] if len(input_shape) > 1 else 1
     header = {
         "arena_bytes": max(arenas),
         "infer_bytes": arenas[0],
@@ -79,7 +80,7 @@ def export(
         "steps": len(meta.alpha),
         "layers": len(net.layers),
     }
-    factors = np.array([scale or [1 / 255] * channels, shift or [0.0] * channels], "f4")
+    factors = np.array([scale, shift], "f4")
     alpha = (meta.alpha.detach() * meta.updates()).numpy()
     steps = [masks[1:].index(updates[k]) + 1 for k in updates]
     data = flatfile.write(
@@ -100,13 +101,13 @@ def export(
     return Exported(data, max(arenas), arenas[0], state, size, peaks, work)
 
 
-def _check(method: Method, input_type: str, meta: Meta) -> None:
+def _check(method: Method, input_type: str, channels: int, scale: Sequence[float], shift: Sequence[float]) -> None:
     if (method.sparse_fw, method.sparse_bw) != ("w", "w"):
         raise ValueError("the device runs a dense forward and backward pass: sparse_fw='x' and sparse_bw='y' are ablations.")
     if input_type not in flatfile.INPUT_TYPES:
         raise ValueError(f"input_type must be one of {', '.join(flatfile.INPUT_TYPES)}, got {input_type!r}.")
-    if len(meta.alpha) == 0:
-        raise ValueError("a model for the device has at least one inner step, got alpha without rows.")
+    if input_type == "uint8" and (len(scale), len(shift)) != (channels, channels):
+        raise ValueError(f"samples of {channels} channels take {channels} numbers of scale and shift, got {len(scale)}, {len(shift)}.")
 
 
 def _live(net: Network, meta: Meta, k: int) -> list[str]:

@@ -132,7 +132,7 @@ def case(
     meta = trained(net, m, generator, alpha_0, live=live)
     pixels = torch.randint(0, 256, (n, *SHAPES[kind]), generator=generator)
     x = pixels.float() / 255 * 2 - 1 if raw else torch.randn(n, *SHAPES[kind], generator=generator)
-    channels = SHAPES[kind][0]
+    channels = SHAPES[kind][0] if len(SHAPES[kind]) > 1 else 1
     exported = export(
         net,
         meta,
