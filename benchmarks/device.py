@@ -82,7 +82,9 @@ def torch_peak(case: str) -> int:
 
 
 def _status(field: str) -> int:
-    return next(int(line.split()[1]) * 1024 for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(field))
+    return next(
+        int(line.split()[1]) * 1024 for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(field)
+    )
 
 
 def engine_peak(case: str) -> int:
@@ -107,17 +109,19 @@ def main() -> None:
         print(torch_peak(sys.argv[2]))
         return
     results = {}
-    print(f"{'':8}{'engine':>12}{'PyTorch b=1':>14}{'ratio':>8}{'all at once':>14}{'arena':>12}{'OS: engine':>13}{'PyTorch':>13}{'ratio':>8}")
+    heads = ("engine", "PyTorch b=1", "ratio", "all at once", "arena", "OS: engine", "PyTorch", "ratio")
+    print(" " * 8 + "".join(f"{head:>13}" for head in heads))
     for case in CASES:
         ms, one, everything = times(case)
         peak = engine_peak(case)
         child = [sys.executable, __file__, "torch-peak", case]
-        theirs = int(subprocess.run(child, check=True, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": "."}).stdout)
-        arena = setup(case)[2].arena_bytes
-        print(
-            f"{case:8}{ms:9.1f} ms{one:11.1f} ms{ms / one:8.2f}{everything:11.1f} ms{arena / 1e6:9.2f} MB{peak / 1e6:10.2f} MB"
-            f"{theirs / 1e6:10.1f} MB{peak / theirs:8.3f}"
+        theirs = int(
+            subprocess.run(child, check=True, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": "."}).stdout
         )
+        arena = setup(case)[2].arena_bytes
+        cells = [f"{ms:.1f} ms", f"{one:.1f} ms", f"{ms / one:.2f}", f"{everything:.1f} ms"]
+        cells += [f"{arena / 1e6:.2f} MB", f"{peak / 1e6:.2f} MB", f"{theirs / 1e6:.1f} MB", f"{peak / theirs:.3f}"]
+        print(f"{case:8}" + "".join(f"{cell:>13}" for cell in cells))
         results[case] = {
             "ms_per_step": ms,
             "torch_ms_per_step": one,

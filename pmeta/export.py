@@ -107,7 +107,9 @@ def _check(method: Method, input_type: str, channels: int, scale: Sequence[float
     if input_type not in flatfile.INPUT_TYPES:
         raise ValueError(f"input_type must be one of {', '.join(flatfile.INPUT_TYPES)}, got {input_type!r}.")
     if input_type == "uint8" and (len(scale), len(shift)) != (channels, channels):
-        raise ValueError(f"samples of {channels} channels take {channels} numbers of scale and shift, got {len(scale)}, {len(shift)}.")
+        raise ValueError(
+            f"samples of {channels} channels take {channels} numbers of scale and shift, got {len(scale)}, {len(shift)}."
+        )
 
 
 def _live(net: Network, meta: Meta, k: int) -> list[str]:

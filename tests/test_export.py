@@ -49,7 +49,9 @@ def test_steps_with_the_same_layers_share_a_program() -> None:
 
 
 def test_attention_of_layers_that_are_never_updated_is_left_out() -> None:
-    assert len(case("4conv", "pmeta", 1, live=["fc"]).exported.data) < len(case("4conv", "pmeta", 1, live=["conv4"]).exported.data)
+    assert len(case("4conv", "pmeta", 1, live=["fc"]).exported.data) < len(
+        case("4conv", "pmeta", 1, live=["conv4"]).exported.data
+    )
 
 
 @pytest.mark.parametrize("rho", [0.1, 0.3, 0.5, 0.9])
