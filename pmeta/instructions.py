@@ -72,13 +72,15 @@ class Model:
     """The sample is uint8 and is made float32 first, since something else than a conv reads it."""
 
     def rounds(self, stage: Stage) -> list[int]:
-        """In how many parts a stage can run, the fewest first."""
-        channels = stage.shape[0]
-        if stage.head is not None and self.nodes[stage.head].kind == "fc":
-            return [1]
+        """In how many parts a stage can run, the fewest first: whole groups of its norm, or at least four channels."""
+        head = self.nodes[stage.head] if stage.head is not None else None
         norm = next((self.nodes[t] for t in stage.tail if self.nodes[t].kind == "norm"), None)
-        parts = norm.groups if norm else channels
-        return [r for r in range(1, parts + 1) if parts % r == 0] if len(stage.shape) > 1 or norm or stage.tail else [1]
+        pools = any(self.nodes[t].geom for t in stage.tail)
+        if (head and head.kind == "fc") or not (head or norm or pools or len(stage.shape) > 1):
+            return [1]
+        channels = norm.groups if norm else stage.shape[0]
+        most = channels if norm else max(1, channels // 4)
+        return [r for r in range(1, most + 1) if channels % r == 0]
 
 
 @dataclass

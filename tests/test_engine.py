@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -135,6 +136,14 @@ def test_strict_c99_without_a_warning(compiler: str, flags: tuple[str, ...], tmp
         pytest.skip(f"no {compiler} here")
     for source in engine.sources():
         subprocess.run([compiler, *STRICT, *flags, "-c", str(source), "-o", str(tmp_path / "x.o")], check=True)
+
+
+def test_the_wheel_compiles_every_file() -> None:
+    settings = tomllib.loads((engine.SOURCES.parent.parent / "pyproject.toml").read_text())["tool"]["setuptools"]
+    (extension,) = settings["ext-modules"]
+    assert sorted(extension["sources"]) == [f"pmeta/engine/{p.name}" for p in engine.sources()]
+    assert sorted(extension["depends"]) == [f"pmeta/engine/{p.name}" for p in sorted(engine.SOURCES.glob("*.h"))]
+    assert set(extension["extra-compile-args"]) <= set(engine.FLAGS)
 
 
 def test_the_header_is_good_for_cpp(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pmeta import cli, device
 from pmeta.config import NAMED
 from pmeta.evaluate_command import load, restore
 from pmeta.images import SCALE, SHIFT
-from pmeta.runs import Run, write_json
+from pmeta.runs import Run
 from pmeta.train import build
 
 
@@ -19,10 +19,9 @@ def run(tmp_path: Path) -> Path:
     """A run folder as training leaves it, with the weights of the start."""
     config = dataclasses.replace(NAMED["glyphs-4conv-5way-1shot"], method="pmeta", out=str(tmp_path / "run"))
     _, meta = build(config, (1, config.image_size or 28, config.image_size or 28), torch.device("cpu"))
-    folder = Run(config.out)
-    folder.path.mkdir()
-    write_json(folder.path / "config.json", dataclasses.asdict(config))
-    folder.save("best", {**meta.parameters(), "mask": meta.mask}, {})
+    with Run(config.out) as folder:
+        folder.start(dataclasses.asdict(config))
+        folder.save("best", {**meta.parameters(), "mask": meta.mask}, {})
     return folder.path
 
 
