@@ -19,11 +19,13 @@ typedef struct {
 
 static int minimum(int a, int b) { return a < b ? a : b; }
 
-float pm_channel_scale(const pm_source *x, int c)
+static float factor(const pm_source *x, int c)
 {
     const float s = x->scale ? x->scale[c] : 1.0f;
     return x->gamma && !x->compact ? s * x->gamma[c] : s;
 }
+
+static float offset(const pm_source *x, int c) { return x->shift ? x->shift[c] * (x->gamma ? x->gamma[c] : 1.0f) : 0.0f; }
 
 /* First j >= 0 with base + j * mul >= bound. */
 static int first_at_least(int base, int mul, int bound) { return base >= bound ? 0 : (bound - base + mul - 1) / mul; }
@@ -33,10 +35,10 @@ static void copy_lanes(float *out, const pm_source *x, int c, size_t row, const 
 {
     for (int j = 0; j < lo; j++) out[j] = 0.0f;
     for (int j = hi; j < n; j++) out[j] = 0.0f;
-    const float s = pm_channel_scale(x, c);
+    const float s = factor(x, c);
     if (x->u8) {
         const unsigned char *in = (const unsigned char *)x->data + row;
-        const float shift = x->shift ? x->shift[c] * (x->gamma ? x->gamma[c] : 1.0f) : 0.0f;
+        const float shift = offset(x, c);
         for (int j = lo; j < hi; j++) out[j] = (float)in[base + j * ax->mul] * s + shift;
         return;
     }
@@ -55,6 +57,16 @@ PM_FAST static void copy_full(float *out, size_t out_step, const float *in, size
 {
     for (int c = 0; c < channels; c++, out += out_step, in += in_step)
         for (int j = 0; j < PM_LANES; j++) out[j] = in[j];
+}
+
+/* The same of raw pixels of channels [c0, c0 + channels). */
+PM_FAST static void copy_full_u8(float *out, size_t out_step, const pm_source *x, size_t first, size_t in_step, int c0, int channels)
+{
+    const unsigned char *in = (const unsigned char *)x->data + first;
+    for (int c = 0; c < channels; c++, out += out_step, in += in_step) {
+        const float s = factor(x, c0 + c), shift = offset(x, c0 + c);
+        for (int j = 0; j < PM_LANES; j++) out[j] = (float)in[j] * s + shift;
+    }
 }
 
 /* The same at the end of a row: lanes [lo, hi) are inside, the others of [0, n) are zero. */
@@ -77,7 +89,7 @@ static void zero_lanes(float *out, size_t step, int count, int n)
 static void gather_run(float *out, const pm_source *x, const patches *q, int oy, int ox, int n)
 {
     const size_t taps = (size_t)q->kh * q->kw, step = taps * PM_LANES, plane = (size_t)q->y.size * q->x.size;
-    const int plain = q->x.mul == 1 && q->x.div == 1 && !x->u8 && (!x->gamma || x->compact);
+    const int neighbours = q->x.mul == 1 && q->x.div == 1, plain = neighbours && !x->u8 && (!x->gamma || x->compact);
     for (int m = 0; m < q->kh; m++) {
         const int ty = oy * q->y.mul + m * q->y.step + q->y.off, sy = ty / q->y.div;
         const int inside = ty >= 0 && ty % q->y.div == 0 && sy < q->y.size;
@@ -96,6 +108,8 @@ static void gather_run(float *out, const pm_source *x, const patches *q, int oy,
                 copy_full(to, step, in + base, plane, q->c);
             else if (plain)
                 copy_part(to, step, in + (base + lo), plane, q->c, lo, hi, n);
+            else if (x->u8 && neighbours && n == PM_LANES && lo == 0 && hi == n)
+                copy_full_u8(to, step, x, row + (size_t)base, plane, q->c0, q->c);
             else
                 for (int c = 0; c < q->c; c++) copy_lanes(to + c * step, x, q->c0 + c, row + c * plane, &q->x, base, lo, hi, n);
         }

@@ -27,8 +27,6 @@ typedef struct {
     int cap;
 } pm_source;
 
-float pm_channel_scale(const pm_source *x, int c);
-
 /* (rows <= 4, cols <= 16) of a product: c[r][j] (+)= sum_{i, d} a[i * a_step + r * lda + d] * b[(i * depth + d) * 16 + j] */
 void pm_tile(float *const c[4], int rows, int cols, const float *a, size_t lda, size_t a_step, const float *b, int blocks, int depth,
              int add);
