@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
+from nets import meta_of, network, task
 from torch import Tensor, nn
 
 from pmeta.backbones import FourConv, ResNet12
@@ -13,7 +14,6 @@ from pmeta.inner import InnerLoop
 from pmeta.layers import Network
 from pmeta.methods import METHODS, Method
 from pmeta.outer import task_gradient
-from tests.nets import meta_of, network, task
 
 ABLATIONS = {
     "x": replace(METHODS["pmeta"], sparse_fw="x"),
