@@ -1,6 +1,7 @@
 """What export promises before any data is seen."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,6 +23,17 @@ def four_conv(method: str, live: list[str] | None = None) -> Exported:
     net = take_in(initialise(FourConv(), generator), torch.zeros(1, 3, 84, 84))
     meta = trained(net, METHODS[method], generator, steps=5, live=live)
     return export(net, meta, METHODS[method], (3, 84, 84), input_type="uint8")
+
+
+def test_the_documents_figures_are_those_of_today() -> None:
+    text = (Path(__file__).parent.parent / "docs" / "device.md").read_text()
+    maml, pmeta = four_conv("maml"), four_conv("pmeta", ["conv3", "conv4", "fc"])
+    for paper, arena, state in (
+        ("MAML | 2.06 MB", maml.arena_bytes, maml.state_bytes),
+        ("p-Meta, conv3 + conv4 + fc live | 0.99 MB", pmeta.arena_bytes, pmeta.state_bytes),
+        ("inference (of that p-Meta model) | 0.90 MB", pmeta.infer_bytes, pmeta.state_bytes),
+    ):
+        assert f"| {paper} | {arena / 1e6:.2f} MB | {state / 1e6:.2f} MB |" in text
 
 
 def test_pmeta_adapts_4conv_below_the_papers_inference() -> None:
