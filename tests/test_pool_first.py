@@ -77,6 +77,14 @@ def test_whatever_reads_the_norm_the_meta_gradient_is_that_of_the_plain_pass(nam
     assert_same(net, METHODS["pmeta"], (3, 8, 8))
 
 
+def test_images_that_come_as_vectors():
+    conv, norm = nn.Conv2d(3, 4, 3, padding=1), nn.GroupNorm(2, 4)
+    model = nn.Sequential(nn.Unflatten(1, (3, 6, 6)), conv, norm, nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 3))
+    net = network(model, (108,))
+    assert net.pooled == {"2"}
+    assert_same(net, METHODS["pmeta"], (108,))
+
+
 def test_resnet12_and_batch_norm_are_left_as_they_are():
     assert not network(ResNet12(3, (3, 8, 8), widths=(8, 8), groups=2), (3, 8, 8)).pooled
     assert not network(FourConv(3, (3, 16, 16), channels=4, norm="batch"), (3, 16, 16), batch_norm=True).pooled
