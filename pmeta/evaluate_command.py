@@ -108,7 +108,7 @@ def restore(
 
 def evaluate(group: Group, config: EvaluateConfig) -> tuple[list[str], Summary]:
     """The names of the layers, and the summary over all tasks; each process of the group takes its share of them."""
-    trained, best = load(config.run)
+    trained, best = group.from_first(lambda: load(config.run))
     given = {key: getattr(config, key) for key in ("n_way", "n_shot", "n_query") if getattr(config, key) is not None}
     if given.get("n_way", trained.n_way) > trained.n_way:
         raise ValueError(

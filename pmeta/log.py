@@ -33,7 +33,7 @@ class Log:
         self.board = _tensorboard(run, config) if self.first else None
 
     def _resume(self) -> None:
-        found = self.group.from_first(self.run.load("last") if self.first else None)
+        found = self.group.from_first(lambda: self.run.load("last"))
         if found is None:
             self.run.rewind_metrics(0) if self.first else None
             return

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -61,14 +61,14 @@ class Group:
         longest = max(len(part) for part in parts)
         return [part[i] for i in range(longest) for part in parts if i < len(part)]
 
-    def from_first(self, value: Result) -> Result:
-        """What process 0 has."""
+    def from_first(self, get: Callable[[], Result]) -> Result:
+        """What get() gives in process 0, the only one that calls it."""
         if self.size == 1:
-            return value
-        box = [value]
+            return get()
+        box = [get()] if self.rank == 0 else [None]
         with _talking():
             dist.broadcast_object_list(box)
-        return box[0]
+        return cast(Result, box[0])
 
 
 @contextmanager
@@ -163,13 +163,26 @@ def _start(work: Callable[..., Any], args: tuple[Any, ...], rank: int, workers: 
     spawn = multiprocessing.get_context("spawn")  # fork is not safe beside torch's threads
     ours, theirs = spawn.Pipe(duplex=False)
     process = spawn.Process(target=_work, args=(work, args, rank, workers, folder, theirs), daemon=True)
-    process.start()
+    with _deaf_to_ctrl_c():
+        process.start()
     theirs.close()
     return Worker(rank, process, ours)
 
 
+@contextmanager
+def _deaf_to_ctrl_c() -> Iterator[None]:
+    """What starts meanwhile stays so: Ctrl-C reaches all processes, and process 0 ends the others."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def _work(work: Callable[..., Any], args: tuple[Any, ...], rank: int, workers: int, folder: str, line: Any) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; process 0 ends the others
     threading.Thread(target=_end_with_parent, args=(folder,), daemon=True).start()
     try:
         keep_freed_memory()

@@ -157,11 +157,15 @@ def validations(out: Path) -> int:
 
 def stopped(out: Path, n: int, when: Callable[[], bool], how: signal.Signals) -> int:
     """Start or continue the run, send the signal at the given moment, and see that nothing of it is left."""
-    with subprocess.Popen(command(out, n), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    pipes: dict[str, Any] = {"stderr": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command(out, n), start_new_session=True, **pipes) as process:
         wait_until(lambda: when() or process.poll() is not None)
         workers = children(process.pid)
         assert len(workers) >= n - 1 or process.poll() is not None
-        process.send_signal(how)
+        if how == signal.SIGINT:
+            os.killpg(process.pid, how)  # as Ctrl-C in a terminal does
+        else:
+            process.send_signal(how)
         _, err = process.communicate()
     assert "Traceback" not in err
     wait_until(lambda: not any(is_alive(pid) for pid in workers))

@@ -34,7 +34,7 @@ def test_alone_nothing_is_sent() -> None:
     one = {"a": torch.ones(2)}
     assert Group().add(one) is one
     assert Group().gather([1, 2]) == [1, 2]
-    assert Group().from_first("x") == "x"
+    assert Group().from_first(lambda: "x") == "x"
 
 
 def share_of_gradient(group: Group) -> MetaGradient:
@@ -49,7 +49,7 @@ def talk(group: Group) -> dict[str, Any]:
     return {
         "sum": group.add(mixed),
         "gathered": group.gather([f"{group.rank}{i}" for i in range(3 - group.rank)]),
-        "from_first": group.from_first({"rank": group.rank}),
+        "from_first": group.from_first(lambda: {"rank": group.rank}),
         "threads": group.gather([torch.get_num_threads()]),
         "tasks": group.gather([group.share(range(5))]),
         "gradient": share_of_gradient(group),
@@ -75,7 +75,7 @@ def test_two_processes_find_what_one_finds() -> None:
 
 
 def fail_in(group: Group, rank: int, how: str) -> None:
-    group.from_first(None)
+    group.from_first(lambda: None)
     if group.rank == rank:
         if how == "ours":
             parse_bytes("much")

@@ -1,0 +1,64 @@
+"""What a run shows: the line beside the bar, when an epoch ends, and options that need more packages."""
+
+import dataclasses
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from pmeta.config import ImageConfig
+from pmeta.cost import cost
+from pmeta.log import Log
+from pmeta.outer import MetaGradient, Outer, Schedule
+from pmeta.runs import Run
+from pmeta.train import build, training_loop
+from pmeta.workers import Group
+
+TINY = ImageConfig(image_size=None, channels=8, groups=4, tasks=10, meta_batch=2, epoch_tasks=5)
+
+
+def log_in(path: Path, config: ImageConfig = TINY, rank: int = 0) -> Log:
+    net, meta = build(config, (1, 28, 28), torch.device("cpu"))
+    return Log(Run(path), Group(rank), config, Outer(training_loop(net, config), meta, Schedule(config.updates)))
+
+
+def gradient(log: Log, skipped: int = 0) -> MetaGradient:
+    zeros = {n: torch.zeros_like(t) for n, t in log.outer.meta.parameters().items()}
+    return MetaGradient(zeros, 3.0, 1.0, 2 - skipped, skipped)
+
+
+def test_the_line_beside_the_bar(tmp_path: Path) -> None:
+    costs = cost(log_in(tmp_path).outer.loop.net.ops, [{"fc"}], 5)
+    with log_in(tmp_path) as log:
+        assert "loss nan" in log.status()  # nothing yet
+        log.outer.update(gradient(log))
+        log.update(gradient(log), costs)
+        assert "tasks/s  loss 1.500  memory 0.03 MB" in log.status()
+        log.best = {"val_accuracy": 61.04}
+        log.outer.update(gradient(log, skipped=1))
+        log.update(gradient(log, skipped=1), costs)
+        assert log.status().endswith("tasks/s  loss 2.000  best val 61.0 %  memory 0.03 MB  [red]1 tasks skipped[/red]")
+        assert log.tasks_done == 4
+
+
+def test_epochs_end_after_so_many_updates_and_at_the_end(tmp_path: Path) -> None:
+    log = log_in(tmp_path)
+    ends = []
+    for done in range(1, 6):
+        log.outer.done = done
+        ends.append(log.epoch_ends())
+    assert ends == [False, True, False, True, True]  # 5 tasks are 2 updates of 2, to the nearest
+
+
+def test_other_processes_write_nothing(tmp_path: Path) -> None:
+    with log_in(tmp_path / "none", rank=1) as log:
+        log.checkpoint(now=True)
+    assert not (tmp_path / "none").exists()
+
+
+def test_tensorboard_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    message = r"^--tensorboard needs the package tensorboard: pip install 'p-meta\[tensorboard\]'\.$"
+    with pytest.raises(ValueError, match=message):
+        log_in(tmp_path, dataclasses.replace(TINY, tensorboard=True))
