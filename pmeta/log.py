@@ -3,15 +3,15 @@
 import math
 import sys
 import time
-from typing import Any
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from pmeta.config import ImageConfig
 from pmeta.cost import Cost
 from pmeta.evaluate import TaskResult, summarise
-from pmeta.outer import MetaGradient, Outer
+from pmeta.methods import Method
+from pmeta.outer import Outer
 from pmeta.runs import Run
 from pmeta.workers import Group
 
@@ -19,14 +19,35 @@ BAD_UPDATES = 10
 CHECKPOINT_SECONDS = 30.0
 
 
+class Settings(Protocol):
+    """What the log asks of a run's settings, for images and for reinforcement learning."""
+
+    @property
+    def tasks(self) -> int: ...
+    @property
+    def meta_batch(self) -> int: ...
+    @property
+    def epoch_tasks(self) -> int: ...
+    @property
+    def updates(self) -> int: ...
+    @property
+    def tensorboard(self) -> bool: ...
+    def method_row(self) -> Method: ...
+
+
 class Log:
     """The record of one run. All processes keep it, process 0 writes and shows it."""
 
-    def __init__(self, run: Run, group: Group, config: ImageConfig, outer: Outer):
+    sums: tuple[str, ...] = ("loss", "correct", "tasks", "skipped")
+    """What is added up from update to update until the epoch ends."""
+    scalars: tuple[str, ...] = ("loss", "train_accuracy", "val_accuracy", "memory_mb", "exact_memory_mb", "gmac")
+    """What TensorBoard shows."""
+
+    def __init__(self, run: Run, group: Group, config: Settings, outer: Outer):
         self.run, self.group, self.config, self.outer = run, group, config, outer
         self.first = group.rank == 0
         self.best: dict[str, Any] = {}
-        self.since_epoch = {"loss": 0.0, "correct": 0.0, "tasks": 0, "skipped": 0}
+        self.since_epoch: dict[str, float] = dict.fromkeys(self.sums, 0)
         self.skipped = self.bad_in_a_row = self.metrics_length = 0
         self.cost: Cost | None = None
         self._resume()
@@ -68,8 +89,8 @@ class Log:
     def tasks_done(self) -> int:
         return min(self.outer.done * self.config.meta_batch, self.config.tasks)
 
-    def update(self, g: MetaGradient, cost: Cost) -> None:
-        """Take note of an outer update."""
+    def update(self, g: Any, cost: Cost) -> None:
+        """Take note of an outer update, which has all of `sums`."""
         self.cost = cost
         for key in self.since_epoch:
             self.since_epoch[key] += getattr(g, key)
@@ -119,12 +140,16 @@ class Log:
             "alpha": self.outer.meta.alpha.tolist(),
             "seconds": round(time.monotonic() - self.started, 1),
         }
-        self.since_epoch = dict.fromkeys(self.since_epoch, 0)
+        self.since_epoch = dict.fromkeys(self.sums, 0)
         better = not self.best or summary.accuracy > self.best["val_accuracy"]
         if self.outer.frozen and better:
             self.best = {
                 key: record[key] for key in ("tasks", "val_accuracy", "val_ci95", "memory_mb", "exact_memory_mb", "gmac")
             }
+        self.keep(record)
+
+    def keep(self, record: dict[str, Any]) -> None:
+        """Write what a validation showed, the model if it is now the best, and a checkpoint."""
         if not self.first:
             return
         if self.best.get("tasks") == record["tasks"]:
@@ -133,14 +158,18 @@ class Log:
         self._show(record)
         self.checkpoint(now=True)
 
-    def _show(self, r: dict[str, Any]) -> None:
-        line = (
+    def line(self, r: dict[str, Any]) -> str:
+        """One line for a validation."""
+        return (
             f"{r['tasks']:>7} tasks  loss {r['loss']:.3f}  train {r['train_accuracy']:.1f} %  "
             f"val {r['val_accuracy']:.2f} ± {r['val_ci95']:.2f} %  memory {r['memory_mb']:.2f} MB"
         )
-        self.bar.console.print(line + (f"  [red]{self.skipped} tasks skipped[/red]" if self.skipped else ""), highlight=False)
+
+    def _show(self, r: dict[str, Any]) -> None:
+        skipped = f"  [red]{self.skipped} tasks skipped[/red]" if self.skipped else ""
+        self.bar.console.print(self.line(r) + skipped, highlight=False)
         if self.board:
-            for key in ("loss", "train_accuracy", "val_accuracy", "memory_mb", "exact_memory_mb", "gmac"):
+            for key in self.scalars:
                 self.board.add_scalar(key, r[key], r["tasks"])
 
     def checkpoint(self, now: bool = False) -> None:
@@ -159,7 +188,7 @@ class Log:
         self.saved_at = time.monotonic()
 
 
-def _tensorboard(run: Run, config: ImageConfig) -> Any:
+def _tensorboard(run: Run, config: Settings) -> Any:
     if not config.tensorboard:
         return None
     try:
