@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 
 aten = torch.ops.aten
 
@@ -108,41 +107,49 @@ def normalise(x: Tensor, groups: int, eps: float) -> Tensor:
     return Normalise.apply(x.reshape(x.shape[0], groups, -1), eps).view_as(x)
 
 
+def _statistics(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """x_hat over the last axis of x, and r = 1/std. (B, G, N), (B, G, 1)"""
+    var, mean = torch.var_mean(x, -1, correction=0, keepdim=True)
+    r = (var + eps).rsqrt()
+    return (x - mean).mul_(r), r
+
+
 class Normalise(Function):
     """x_hat over the last axis of x (B, G, N)."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, eps: float) -> Tensor:
-        var, mean = torch.var_mean(x, -1, correction=0, keepdim=True)
-        r = (var + eps).rsqrt()  # (B, G, 1)
-        x_hat = (x - mean).mul_(r)
+        x_hat, r = _statistics(x, eps)
         ctx.save_for_backward(x, x_hat, r)
+        ctx.eps = eps
         return x_hat
 
     @staticmethod
     def backward(ctx: Any, g: Tensor):
         x, x_hat, r = ctx.saved_tensors
-        return NormaliseGrad.apply(g, x, x_hat.detach(), r), None
+        return NormaliseGrad.apply(g, x, x_hat.detach(), r, ctx.eps), None
 
 
 class NormaliseGrad(Function):
     """g(x) = r (g - mean(g) - x_hat mean(g x_hat)), with x_hat and r = 1/std known functions of x."""
 
     @staticmethod
-    def forward(ctx: Any, g: Tensor, x: Tensor, x_hat: Tensor, r: Tensor) -> Tensor:
-        ctx.save_for_backward(g, x_hat, r)
+    def forward(ctx: Any, g: Tensor, x: Tensor, x_hat: Tensor, r: Tensor, eps: float) -> Tensor:
+        ctx.save_for_backward(g, x, x_hat, r)
+        ctx.eps = eps
         a = (g * x_hat).mean(-1, keepdim=True)
         return (g - g.mean(-1, keepdim=True)).addcmul_(x_hat, a, value=-1).mul_(r)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, u: Tensor):
-        g, x_hat, r = ctx.saved_tensors
+        g, x, x_hat, r = ctx.saved_tensors
+        if torch.is_grad_enabled():  # a third derivative is wanted: by ordinary autograd, from x
+            x_hat, r = _statistics(x, ctx.eps)
         g, u = g - g.mean(-1, keepdim=True), u - u.mean(-1, keepdim=True)
         a, b = (g * x_hat).mean(-1, keepdim=True), (u * x_hat).mean(-1, keepdim=True)
         d_g = torch.addcmul(u, x_hat, b, value=-1).mul_(r)
         if not ctx.needs_input_grad[1]:
-            return d_g, None, None, None
+            return d_g, None, None, None, None
         s = (u * g).mean(-1, keepdim=True)  # r s is <u, g(x)> / N
         d_x = (g * b).addcmul_(u, a).addcmul_(x_hat, s - 3 * a * b).mul_(-r * r)
-        return d_g, d_x, None, None
+        return d_g, d_x, None, None, None

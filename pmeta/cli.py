@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from importlib import import_module
 
 COMMANDS = {  # name: (module:function that takes the arguments and may return an exit code, one line of help)
+    "quickstart": ("pmeta.quickstart:main", "train and compare all methods on embedded data, in two minutes"),
     "train": ("pmeta.train_command:main", "meta-train a network, or go on where a run was stopped"),
     "evaluate": ("pmeta.evaluate_command:main", "adapt a trained model to unseen tasks: accuracy, memory, MACs"),
+    "data": ("pmeta.data_command:main", "take in a published data set, or look at one"),
     "cost": ("pmeta.cost_command:main", "memory and computation of adapting a backbone, before anything is trained"),
 }
 

@@ -19,7 +19,7 @@ from pmeta import pool
 from pmeta.image_cache import Cached, cache_folder, open_or_build
 from pmeta.image_files import split_classes
 
-VERSION = 1  # of the drawing: a change here draws again
+VERSION = 2  # of the drawing: a change here draws again
 SIZE = 28
 SAMPLES = 30  # a class
 FONTS = (  # a character's look is that in the first font that has it; DejaVu's obliques are mere shears, which we do too

@@ -17,6 +17,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from pmeta import pool
+from pmeta.glyphs import open_glyphs
 from pmeta.image_cache import Cached, cache_folder, open_or_build
 from pmeta.image_files import Member, fingerprint, group, list_members, read, scan
 
@@ -36,6 +37,13 @@ class DifferentSizesError(ValueError):
 
 
 Decoded = bytes | str | DifferentSizesError  # the pixels, or why the file is skipped, or why nothing works
+
+
+def open_source(root: str | Path, size: int | None, channels: int | None, cache: Path | None = None) -> Cached:
+    """All splits of a folder, .tar or .zip, or of the embedded set `glyphs`."""
+    if str(root) == "glyphs":
+        return open_glyphs(size, channels, cache)
+    return open_images(Path(root), size, channels, cache)
 
 
 def open_images(root: Path, size: int | None, channels: int | None, cache: Path | None = None) -> Cached:

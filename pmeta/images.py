@@ -9,9 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from pmeta.glyphs import open_glyphs
-from pmeta.image_cache import Cached
-from pmeta.image_decode import open_images
+from pmeta.image_decode import open_source
 from pmeta.image_files import SPLITS, split_classes
 
 # A pixel u in 0..255 becomes (u/255 - 0.5) / 0.25 = u * SCALE + SHIFT, in every channel of every data set alike, computed
@@ -76,13 +74,6 @@ def open_split(
         name=f"{split} of {root}",
         skipped=cached.skipped,
     )
-
-
-def open_source(root: str | Path, size: int | None, channels: int | None, cache: Path | None) -> Cached:
-    """All splits of a source, as they are kept."""
-    if str(root) == "glyphs":
-        return open_glyphs(size, channels, cache)
-    return open_images(Path(root), size, channels, cache)
 
 
 def _no_classes(root: str | Path, split: str, owners: list[str]) -> str:

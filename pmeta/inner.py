@@ -1,17 +1,16 @@
 """The inner loop (Eqs. 1, 3, 4, 6, 13 and 14): one step for all methods, in meta-training and on unseen tasks."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils.hooks import RemovableHandle
 
 from pmeta.attention import Gammas
-from pmeta.layers import Layer, Network, Tape, scale, weight_gradients
+from pmeta.layers import Edit, Layer, Network, scale, unchanged, weight_gradients
 from pmeta.meta import Meta, Weights
 from pmeta.methods import Method
 
@@ -90,12 +89,15 @@ class InnerLoop:
         if not self.second_order:
             w = {name: t.detach() for name, t in w.items()}
         w = {**w, **{name: w[name].detach().requires_grad_() for name in alone if not w[name].requires_grad}}
+        hooks: list[RemovableHandle] = []
         with torch.enable_grad():
-            output, tape = self.net.run(w, part[0], tied, self._edit_x(gammas))
+            output, tape = self.net.run(w, part[0], tied, *self._edits(gammas, hooks))
             total = _sum_of_losses(self.loss(output, part[1]), len(part[0])) / n
             inputs = [tape[layer.name].y for layer in tied] + [w[name] for name in alone]
-            with tape.gate.shut(), self._sparse_g_y(gammas, tied, tape):
+            with tape.gate.shut():
                 g = torch.autograd.grad(total, inputs, create_graph=self.second_order, allow_unused=True)
+        for hook in hooks:
+            hook.remove()  # the outer backward pass comes through here too
         _check_used(tied, alone, g)
         g_w = dict(zip(alone, g[len(tied) :], strict=True))
         scores: Scores = {}
@@ -107,24 +109,19 @@ class InnerLoop:
             scores[layer.name] = (gamma_fw, gamma_bw)
         return g_w, scores
 
-    def _edit_x(self, gammas: Gammas) -> Callable[[Layer, Tensor], Tensor]:
-        """What happens to x_{l-1} on its way: nothing, but for an ablation of Table 7."""
-        if self.method.sparse_fw == "x":
-            return lambda layer, x: scale(layer, x, gammas(layer, "fw", x))
-        return lambda layer, x: x
+    def _edits(self, gammas: Gammas, hooks: list[RemovableHandle]) -> tuple[Edit, Edit]:
+        """What happens to x_{l-1} and, by hooks, to g(y_l) on their way: nothing, but for the ablations of Table 7."""
 
-    @contextmanager
-    def _sparse_g_y(self, gammas: Gammas, live: list[Layer], tape: Tape) -> Iterator[None]:
-        """What happens to g(y_l) on its way, in the inner backward pass only: nothing, but for an ablation of Table 7."""
-        sparse = live if self.method.sparse_bw == "y" else []
-        hooks = [tape[layer.name].y.register_hook(partial(_scaled, gammas, layer)) for layer in sparse]
-        yield
-        for hook in hooks:
-            hook.remove()
+        def edit_x(layer: Layer, x: Tensor) -> Tensor:
+            return scale(layer, x, gammas(layer, "fw", x))
 
+        def edit_y(layer: Layer, y: Tensor) -> Tensor:
+            passed_on = y.view_as(y)  # a hook on y itself may come after autograd.grad has taken its gradient
+            hooks.append(passed_on.register_hook(lambda g: scale(layer, g, gammas(layer, "bw", g))))
+            return passed_on
 
-def _scaled(gammas: Gammas, layer: Layer, g_y: Tensor) -> Tensor:
-    return scale(layer, g_y, gammas(layer, "bw", g_y))
+        sparse_x, sparse_g_y = self.method.sparse_fw == "x", self.method.sparse_bw == "y"
+        return edit_x if sparse_x else unchanged, edit_y if sparse_g_y else unchanged
 
 
 def _sum_of_losses(losses: Tensor, n: int) -> Tensor:

@@ -50,7 +50,8 @@ class Tape(dict[str, Record]):
 Edit = Callable[[Layer, Tensor], Tensor]
 
 
-def _unchanged(layer: Layer, tensor: Tensor) -> Tensor:
+def unchanged(layer: Layer, tensor: Tensor) -> Tensor:
+    """The edit that is none."""
     return tensor
 
 
@@ -86,14 +87,19 @@ class Network:
         return {name: p.detach().clone() for name, p in self.model.named_parameters()}
 
     def run(
-        self, w: dict[str, Tensor], x: Tensor, taped: Collection[Layer] = (), edit_x: Edit = _unchanged
+        self,
+        w: dict[str, Tensor],
+        x: Tensor,
+        taped: Collection[Layer] = (),
+        edit_x: Edit = unchanged,
+        edit_y: Edit = unchanged,
     ) -> tuple[Any, Tape]:
         """The forward pass with the weights `w`, and the tape of the layers in `taped`.
 
-        Every y_l on the tape requires a gradient: where no weight below needs one, the backward pass ends there. `edit_x` may
-        change the input (norm: the normalized input) of these layers on its way."""
+        Every y_l on the tape requires a gradient: where no weight below needs one, the backward pass ends there. Of these
+        layers, `edit_x` may change the input (norm: the normalized input) and `edit_y` the output on its way."""
         tape = Tape()
-        with _taping(self.layers, tape, {layer.name for layer in taped}, edit_x):
+        with _taping(self.layers, tape, {layer.name for layer in taped}, edit_x, edit_y):
             output = functional_call(self.model, w, (x,))
         return output, tape
 
@@ -122,16 +128,16 @@ def _normalised(m: nn.Module, x: Tensor) -> Tensor:
 
 
 @contextmanager
-def _taping(layers: tuple[Layer, ...], tape: Tape, taped: set[str], edit_x: Edit) -> Iterator[None]:
+def _taping(layers: tuple[Layer, ...], tape: Tape, taped: set[str], edit_x: Edit, edit_y: Edit) -> Iterator[None]:
     """Let the modules of `layers` run our way, and those named in `taped` write on the tape."""
 
     def taping(layer: Layer) -> Callable[[Tensor], Tensor]:
         def forward(x: Tensor) -> Tensor:
             if layer.name not in taped:
-                return _forward(layer, x, _unchanged, tape.gate)[1]
+                return _forward(layer, x, unchanged, tape.gate)[1]
             stored, y = _forward(layer, x, edit_x, tape.gate)
             tape[layer.name] = Record(stored, y.requires_grad_())
-            return y
+            return edit_y(layer, y)
 
         return forward
 

@@ -65,12 +65,12 @@ def run(work: Callable[..., Result], args: tuple[Any, ...], workers: int) -> Res
     keep_freed_memory()
     if "TORCHELASTIC_RUN_ID" in os.environ:
         dist.init_process_group("gloo")
-        torch.set_num_threads(max(1, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", 1))))
+        torch.set_num_threads(1)
         try:
             return work(Group(dist.get_rank(), dist.get_world_size()), *args)
         finally:
             dist.destroy_process_group()
-    with _threads(max(1, (os.cpu_count() or 1) // workers)):
+    with _one_thread():
         return work(Group(), *args) if workers == 1 else _run_several(work, args, workers)
 
 
@@ -103,7 +103,7 @@ def _run_several(work: Callable[..., Result], args: tuple[Any, ...], workers: in
 def _worker(work: Callable[..., Any], args: tuple[Any, ...], rank: int, workers: int, store: str, error_path: str) -> None:
     try:
         keep_freed_memory()
-        torch.set_num_threads(max(1, (os.cpu_count() or 1) // workers))
+        torch.set_num_threads(1)
         dist.init_process_group("gloo", init_method=store, rank=rank, world_size=workers)
         work(Group(rank, workers), *args)
     except KeyboardInterrupt:
@@ -131,9 +131,10 @@ def _cause(error: RuntimeError, processes: list[Any], error_paths: list[str]) ->
 
 
 @contextmanager
-def _threads(number: int) -> Iterator[None]:
+def _one_thread() -> Iterator[None]:
+    """Tasks are dealt out to processes, which beats threads that share one task."""
     before = torch.get_num_threads()
-    torch.set_num_threads(number)
+    torch.set_num_threads(1)
     try:
         yield
     finally:

@@ -1,0 +1,92 @@
+"""The whole of p-Meta on any model in a few lines: meta-train on tasks, adapt to a support set, predict."""
+
+from collections.abc import Iterable, Iterator, Sized
+from itertools import islice
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import track
+from torch import Tensor, nn
+
+from pmeta import methods
+from pmeta.cost import Cost, bound_mu_fw, cost
+from pmeta.inner import InnerLoop, Loss, cross_entropy
+from pmeta.meta import Weights, init_meta
+from pmeta.outer import Outer, Schedule, meta_gradient
+from pmeta.step_sizes import updated_layers
+from pmeta.take_in import take_in
+from pmeta.workers import keep_freed_memory
+
+Task = tuple[Any, Any, Any, Any]
+"""support_x, support_y, query_x, query_y."""
+
+
+class Learner:
+    """A model, the method that adapts it, and all that meta-training learns.
+
+    >>> model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 2))
+    >>> learner = Learner(model, torch.zeros(1, 1, 8, 8), inner_steps=1)
+    >>> x, y = torch.zeros(2, 1, 8, 8), torch.tensor([0, 1])
+    >>> learner.meta_train([(x, y, x, y)] * 4, progress=False)
+    >>> learner.predict(learner.adapt(x, y), x).shape
+    torch.Size([2, 2])
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        example: Tensor,
+        method: str | methods.Method = "pmeta",
+        inner_steps: int = 5,
+        alpha_0: float = 0.01,
+        loss: Loss = cross_entropy,
+        extra: tuple[str, ...] = (),
+        seed: int = 0,
+    ):
+        """Take in `model` as it is; `example` is a batch of one input.
+
+        `method` is a name (maml, anil, boil, maml++, pmeta-lr, pmeta) or a row of one's own. `loss` gives the loss of each
+        sample. `extra` names parameters that belong to no conv, fc or norm layer and get a step size of their own."""
+        self.net = take_in(model, example, extra)
+        self.method = methods.method(method) if isinstance(method, str) else method
+        self.meta = init_meta(self.net, self.method, inner_steps, alpha_0, torch.Generator().manual_seed(seed))
+        self.loss = loss
+
+    def meta_train(
+        self, tasks: Iterable[Task], n_tasks: int | None = None, meta_batch: int = 4, progress: bool = True, **schedule: float
+    ) -> None:
+        """Alg. 2 over tasks (support_x, support_y, query_x, query_y), `meta_batch` of them to an outer update.
+
+        `n_tasks` says how many there will be where `tasks` has no length. Further settings are those of `outer.Schedule`."""
+        total = len(tasks) if n_tasks is None and isinstance(tasks, Sized) else n_tasks
+        if total is None:
+            raise ValueError("the schedule needs to know how many tasks there will be: give n_tasks with an iterator.")
+        loop = InnerLoop(self.net, self.method, self.loss, second_order=True)
+        outer = Outer(loop, self.meta, Schedule(-(-total // meta_batch), **schedule))
+        keep_freed_memory()
+        batches = _batches(islice(tasks, total), meta_batch)
+        shown = track(batches, "meta-training", outer.schedule.updates, console=Console(stderr=True), disable=not progress)
+        for batch in shown:
+            outer.update(meta_gradient(loop, outer.meta, batch))
+        self.meta = outer.meta.map(Tensor.detach)
+
+    def adapt(self, x: Tensor, y: Any, batch: int | None = 1) -> Weights:
+        """The weights after adapting to a support set, `batch` samples at a time as a small device would (None: at once)."""
+        return InnerLoop(self.net, self.method, self.loss, batch).adapt(self.meta, (x, y)).w
+
+    def predict(self, w: Weights, x: Tensor) -> Any:
+        """The output of the model with the weights w."""
+        with torch.no_grad():
+            return torch.func.functional_call(self.net.model, w, (x,))
+
+    def cost(self, samples: int, batch: int = 1) -> Cost:
+        """What adapting to `samples` samples takes, at most, with the layers that live now."""
+        attention = self.method.scores == "attention"
+        mu_fw = bound_mu_fw(self.net.ops, self.method.clip_ratio_fw or 0.0) if attention else {}
+        return cost(self.net.ops, updated_layers(self.net, self.meta.updates()), samples, batch, mu_fw, attention=attention)
+
+
+def _batches(tasks: Iterator[Task], size: int) -> Iterator[list[Task]]:
+    while batch := list(islice(tasks, size)):
+        yield batch

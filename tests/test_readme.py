@@ -1,0 +1,42 @@
+"""What the README says works: its Python lines, its commands, its figures, its links."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from pmeta.cli import main
+from pmeta.train_command import parse
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+COMMANDS = [line for block in re.findall(r"```\n(.*?)```", README, re.S) for line in block.splitlines()]
+
+
+def test_python_example_runs_and_prints_accuracy_and_memory(capsys):
+    (code,) = re.findall(r"```python\n(.*?)```", README, re.S)
+    exec(compile(code, "README.md", "exec"), {"__name__": "readme"})
+    assert re.search(r"^\d+% with at most 0\.\d+ MB$", capsys.readouterr().out, re.M)
+
+
+@pytest.mark.parametrize("line", [line for line in COMMANDS if line.startswith("pmeta cost")])
+def test_cost_commands_run(line, capsys):
+    assert main(line.split()[1:]) == 0
+    assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize("line", [line for line in COMMANDS if line.startswith("pmeta train")])
+def test_train_commands_parse(line):
+    assert parse(line.split()[2:]).out
+
+
+def test_links_lead_to_files():
+    links = re.findall(r"\]\(((?!https)[^)]+)\)", README)
+    assert links
+    assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_first_python_block_is_short():
+    (code,) = re.findall(r"```python\n(.*?)```", README, re.S)
+    after_model = code.split(")\nlearner", 1)[1]
+    assert len([line for line in after_model.splitlines() if line.strip()]) <= 10
