@@ -5,7 +5,7 @@ import mujoco
 import numpy as np
 import pytest
 
-from pmeta.rl import gym_envs
+from pmeta.rl import register
 from pmeta.rl.cheetah import CheetahVelocity, load_model, model_file, velocity_reward
 from pmeta.rl.navigation import Navigation
 
@@ -20,7 +20,8 @@ def elsewhere(tmp_path, monkeypatch):
 
 @pytest.fixture
 def registered():
-    gym_envs.register()
+    register()
+    register()  # a second time changes nothing
     yield
     for name in ("pmeta/Navigation-v0", "pmeta/CheetahVelocity-v0"):
         del gymnasium.registry[name]

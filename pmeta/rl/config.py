@@ -77,6 +77,7 @@ class RLConfig:
             raise ValueError(f"--discount must be in (0, 1], got {self.discount}: it weighs later rewards.")
         if self.seed < 0 or self.lam < 0 or self.cg_damping < 0 or self.backtracks < 0:
             raise ValueError("--seed, --lam, --cg-damping and --backtracks must not be negative.")
+        self.method_row()
         if not 0 <= self.workers <= self.meta_batch:
             raise ValueError(
                 f"--workers must be from 0 to --meta-batch, got {self.workers} for {self.meta_batch} tasks: "

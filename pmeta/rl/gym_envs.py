@@ -54,10 +54,3 @@ class CheetahVelocityEnv(HalfCheetahEnv):
     def _get_rew(self, x_velocity: float, action: np.ndarray) -> tuple[float, dict]:
         reward = velocity_reward(np.asarray(x_velocity), np.asarray(self.target), action)
         return float(reward), {"task": self.target}
-
-
-def register() -> None:
-    """Make both known to gymnasium.make; an installed pmeta does this by itself when gymnasium is imported."""
-    here = "pmeta.rl.gym_envs"
-    gymnasium.register("pmeta/Navigation-v0", entry_point=f"{here}:NavigationEnv", max_episode_steps=200)
-    gymnasium.register("pmeta/CheetahVelocity-v0", entry_point=f"{here}:CheetahVelocityEnv", max_episode_steps=200)

@@ -22,6 +22,7 @@ Support = tuple[Tensor, Tensor]
 class Batch:
     """The episodes of I tasks before and after adaptation."""
 
+    tasks: Array
     before: Episodes
     after: Episodes
     support: list[Support]
@@ -45,7 +46,7 @@ def collect(
     support = sample(before, discount)
     adapted = [loop.adapt(meta, s) for s in support]
     after = rollout(env, stack([a.w for a in adapted]), tasks, episodes, rngs)
-    return Batch(before, after, support, sample(after, discount), adapted)
+    return Batch(tasks, before, after, support, sample(after, discount), adapted)
 
 
 def outer_update(outer: Outer, data: Batch, config: RLConfig, group: Group) -> dict[str, float]:
