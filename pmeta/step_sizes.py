@@ -52,7 +52,7 @@ def fit_budget(net: Network, meta: Meta, budget: int, samples: int, batch: int =
     Each time goes the layer whose step size is least for the memory that it takes: the accumulator of its gradient, its own
     input, and all that the backward pass down to it drags along.
     """
-    keep = meta.updates()
+    keep, alpha = meta.updates(), meta.alpha.detach()
     for k in range(len(keep)):
         while (peak := _peak(net, keep[k], samples, batch, mu_fw)) > budget:
             layers = [l for l in keep[k].nonzero().flatten().tolist() if net.layers[l].kind != "param"]
@@ -60,7 +60,7 @@ def fit_budget(net: Network, meta: Meta, budget: int, samples: int, batch: int =
                 raise ValueError(
                     f"memory budget of {budget} bytes is below the {peak} bytes that a forward pass takes: give at least that."
                 )
-            worth = [float(meta.alpha[k, l]) / _memory_for(net, keep[k], l, batch, mu_fw) for l in layers]
+            worth = [float(alpha[k, l]) / _memory_for(net, keep[k], l, batch, mu_fw) for l in layers]
             keep[k, layers[worth.index(min(worth))]] = False
     return with_mask(meta, keep)
 
