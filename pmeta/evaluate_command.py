@@ -63,7 +63,6 @@ def main(argv: list[str]) -> None:
         return _policy(config)
     if config.render:
         raise ValueError("--render shows episodes of a policy, and this run has none: leave it out.")
-    config = dataclasses.replace(config, tasks=config.tasks or 5000)
     net_layers, summary = workers.run(evaluate, (config,), config.workers or workers.default_workers())
     if workers.is_first():
         show(config, net_layers, summary)
@@ -115,7 +114,7 @@ def evaluate(group: Group, config: EvaluateConfig) -> tuple[list[str], Summary]:
     images = open_images(drawn, config.split, config.data)
     net, meta = restore(trained, best.tensors, images.shape, device)
     loop = evaluation_loop(net, trained.method_row(), config.batch)
-    numbers = group.share(range(config.tasks))
+    numbers = group.share(range(config.tasks or 5000))
     shown = track(numbers, "adapting", console=Console(stderr=True), disable=group.rank > 0, transient=True)
     results = [evaluate_task(loop, meta, task(drawn, images, i, device, config.seed)) for i in shown]
     return [layer.name for layer in net.layers], summarise(group.gather(results))

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from pmeta.cost import Cost
-from pmeta.evaluate import TaskResult, summarise
+from pmeta.evaluate import summarise
 from pmeta.methods import Method
 from pmeta.outer import Outer
 from pmeta.runs import Run
@@ -82,6 +82,7 @@ class Log:
 
     def __exit__(self, *error: Any) -> None:
         self.bar.stop()
+        self.run.close()
         if self.board:
             self.board.close()
 
@@ -123,7 +124,7 @@ class Log:
         per_epoch = max(1, round(self.config.epoch_tasks / self.config.meta_batch))
         return self.outer.done % per_epoch == 0 or self.outer.done == self.config.updates
 
-    def epoch(self, results: list[TaskResult]) -> None:
+    def epoch(self, results: list[Any]) -> None:
         """Log a validation, and keep the model if it is the best so far among those whose layers are chosen."""
         summary = summarise(results)
         record = {

@@ -6,7 +6,7 @@ import os
 import platform
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from safetensors import safe_open
 from safetensors.torch import save
@@ -42,6 +42,7 @@ class Run:
 
     def __init__(self, path: str | Path):
         self.path = Path(path)
+        self._lock: IO[str] | None = None
 
     def config(self) -> dict[str, Any]:
         """The settings of the run, and the versions it was started with under "versions".
@@ -59,6 +60,7 @@ class Run:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
+            self.close()
             raise ValueError(f"one process trains in a run folder, and another is at work in {self.path}.") from None
         if not (self.path / "config.json").exists():
             versions = {name: version(name) for name in VERSIONED} | {"python": platform.python_version()}
@@ -71,6 +73,12 @@ class Run:
             raise ValueError(
                 f"a run is continued with the settings it was started with; {self.path} has {was}: choose another --out."
             )
+
+    def close(self) -> None:
+        """Let others train in the folder."""
+        if self._lock:
+            self._lock.close()
+            self._lock = None
 
     def save(self, name: str, tensors: dict[str, Tensor], info: dict[str, Any]) -> None:
         """Write the checkpoint `name`: one file, tensors and info together, and the info once more as JSON."""

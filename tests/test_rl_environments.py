@@ -1,5 +1,7 @@
 """The two environments: by hand, against Gymnasium, and as Gymnasium environments."""
 
+from typing import Any
+
 import gymnasium
 import mujoco
 import numpy as np
@@ -68,7 +70,7 @@ def test_cheetah_model_equals_gymnasiums_in_every_number():
 
 def half_cheetah(seed):
     """Gymnasium's own HalfCheetah-v5, its state in our form, and a generator for actions."""
-    theirs = gymnasium.make("HalfCheetah-v5").unwrapped
+    theirs: Any = gymnasium.make("HalfCheetah-v5").unwrapped
     theirs.reset(seed=seed)
     state = np.concatenate([[0.0], theirs.data.qpos, theirs.data.qvel])[None]
     return theirs, state, np.random.default_rng(seed)
@@ -143,12 +145,12 @@ def test_registered_environments_keep_to_gymnasiums_rules(registered, name):
         obs, reward, terminated, truncated, _ = env.step(env.action_space.sample() * 0)
         steps, ended = steps + 1, terminated or truncated
         assert env.observation_space.contains(obs)
-        assert reward <= 0
+        assert float(reward) <= 0
     assert steps == 200
 
 
 def test_registered_cheetah_equals_the_vectorised_one(registered):
-    theirs = gymnasium.make("pmeta/CheetahVelocity-v0", velocity=0.7).unwrapped
+    theirs: Any = gymnasium.make("pmeta/CheetahVelocity-v0", velocity=0.7).unwrapped
     obs, _ = theirs.reset(seed=5)
     env, rng = CheetahVelocity(), np.random.default_rng(5)
     state = np.concatenate([[0.0], theirs.data.qpos, theirs.data.qvel])[None]

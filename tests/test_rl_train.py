@@ -24,7 +24,8 @@ from pmeta.runs import Run
 from pmeta.workers import Group
 
 SMALL = RLConfig(epochs=4, meta_batch=4, episodes=3, horizon=10, val_every=2, val_tasks=4, freeze_at=0.5, workers=1)
-FLAGS = "--epochs 4 --meta-batch 4 --episodes 3 --horizon 10 --val-every 2 --val-tasks 4 --freeze-at 0.5 --workers 1".split()
+SHORT = {"epochs": 4, "meta-batch": 4, "episodes": 3, "horizon": 10, "val-every": 2, "val-tasks": 4, "workers": 1}
+FLAGS = [f"--{name}={value}" for name, value in SHORT.items()]
 
 
 def small(path, **changes):

@@ -82,7 +82,7 @@ def test_fisher_product_equals_double_backward_of_the_kl(name, episodes):
     generator = torch.Generator().manual_seed(1)
     v = [torch.randn(t.shape, generator=generator, dtype=torch.float64) for t in leaves]
     g = torch.autograd.grad(mean_kl(loop, meta, data, old, episodes), leaves, create_graph=True, materialize_grads=True)
-    dot = sum((a * b).sum() for a, b in zip(g, v, strict=True))
+    dot = torch.stack([(a * b).sum() for a, b in zip(g, v, strict=True)]).sum()
     expected = torch.cat([t.flatten() for t in torch.autograd.grad(dot, leaves, materialize_grads=True)])
     product = fisher_product(fisher_matrices(loop, meta, data, episodes), torch.cat([t.flatten() for t in v]))
     assert expected.norm() > 1e-3

@@ -39,9 +39,7 @@ def restore(path: str) -> tuple[RLConfig, Env, Network, Meta]:
     return config, env, net, dataclasses.replace(meta, mask=meta.updates())
 
 
-def evaluate(
-    group: Group, path: str, tasks: int, batch: int | None, seed: int, render: str
-) -> tuple[list[str], ReturnSummary]:
+def evaluate(group: Group, path: str, tasks: int, batch: int | None, seed: int, render: str) -> tuple[list[str], ReturnSummary]:
     """The names of the layers, and the summary over all tasks; each process of the group takes its share of them."""
     torch.set_num_threads(1)
     config, env, net, meta = restore(path)

@@ -4,7 +4,7 @@ import time
 from typing import Any, NamedTuple
 
 from pmeta.log import Log
-from pmeta.rl.evaluate import TaskReturn, summarise
+from pmeta.rl.evaluate import summarise
 
 
 class Returns(NamedTuple):
@@ -36,7 +36,7 @@ class RLLog(Log):
             parts.append(f"memory {self.cost.memory_mb:.2f} MB")
         return "  ".join(parts)
 
-    def epoch(self, results: list[TaskReturn]) -> None:  # type: ignore[override]
+    def epoch(self, results: list[Any]) -> None:
         """Log a validation, and keep the model if it is the best so far among those whose layers are chosen."""
         summary = summarise(results)
         updates = max(1, round(self.since_epoch["tasks"] / self.config.meta_batch))

@@ -50,4 +50,4 @@ class Navigation:
         state = state + np.clip(self.action_scale * action, -0.1, 0.1)
         offset = state - tasks
         reward = -np.sqrt((offset**2).sum(axis=1))
-        return state, reward, (np.abs(offset) < 0.01).all(axis=1)
+        return state, reward, np.all(np.abs(offset) < 0.01, axis=1)

@@ -92,7 +92,8 @@ def returns(group: Group, data: Batch, info: dict[str, float]) -> Returns:
     """What the log takes note of, summed over the tasks of all processes."""
     before, after = (t.sum() for t in data.returns())
     total = group.add({"before": before, "after": after, "tasks": torch.tensor(float(len(data.support)))})
-    return Returns(float(total["before"]), float(total["after"]), int(total["tasks"]), **info)
+    sums = (float(total["before"]), float(total["after"]), int(total["tasks"]))
+    return Returns(*sums, kl=info["kl"], gain=info["gain"], step=info["step"])
 
 
 def live_cost(net: Network, meta: Meta, config: RLConfig) -> Cost:
