@@ -87,8 +87,10 @@ class Gammas:
     batch: int | None
     """Samples in a micro-batch, which share their scores; None: all."""
 
-    def __call__(self, layer: Layer, side: str, tensor: Tensor) -> Tensor | None:
-        """gamma of one side of a layer, (1, C) for all samples or a row for each (B, C); None stands for 1 everywhere."""
+    def __call__(self, layer: Layer, side: str, tensor: Tensor, share: float = 1.0) -> Tensor | None:
+        """gamma of one side of a layer, (1, C) for all samples or a row for each (B, C); None stands for 1 everywhere.
+
+        `share`: where `tensor` leaves out places at which it is zero, the share of those that it has."""
         rho = self.method.clip_ratio_fw if side == "fw" else self.method.clip_ratio_bw
         if self.method.scores == "none" or not has_scores(self.net, layer):
             return None
@@ -96,7 +98,7 @@ class Gammas:
             return self.params[f"{layer.name}.{side}.alpha"][None]
         if rho is None:
             return None
-        v = channel_means(layer, tensor)  # (B, C)
+        v = channel_means(layer, tensor) * share  # (B, C)
         module = {key: self.params[f"{layer.name}.{side}.{key}"] for key in ("W1", "b1", "W2", "b2")}
         gamma = scores(module, v if side == "fw" else unit_rms(v), rho, self.batch)  # Eq. 10, Eq. 11
         return gamma if len(gamma) == 1 else gamma.repeat_interleave(self.batch or 1, 0)[: len(v)]

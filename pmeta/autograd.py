@@ -63,8 +63,11 @@ class Conv(Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor):
         x, w = ctx.saved_tensors
-        gx = ConvInputGrad.apply(g, x, w, ctx.shape) if ctx.needs_input_grad[0] else None
-        gw = ConvWeightGrad.apply(g, x, w, ctx.shape) if ctx.needs_input_grad[1] and ctx.gate.is_open else None
+        which = (ctx.needs_input_grad[0], ctx.needs_input_grad[1] and ctx.gate.is_open)
+        if not torch.is_grad_enabled():
+            return *_gradients(g, x, w, ctx.shape, which), None, None
+        gx = ConvInputGrad.apply(g, x, w, ctx.shape) if which[0] else None
+        gw = ConvWeightGrad.apply(g, x, w, ctx.shape) if which[1] else None
         return gx, gw, None, None
 
 

@@ -167,7 +167,15 @@ def _paper() -> dict[str, ImageConfig]:
 NAMED: dict[str, ImageConfig] = {
     **_paper(),
     "glyphs-4conv-5way-1shot": ImageConfig(
-        image_size=None, channels=32, groups=8, alpha_0=0.1, tasks=4000, epoch_tasks=400, n_query=5, val_tasks=100
+        image_size=None,
+        n_query=5,
+        inner_steps=3,
+        alpha_0=0.4,
+        tasks=4000,
+        meta_batch=2,
+        epoch_tasks=400,
+        lr=3e-3,
+        alpha_lr=1e-2,
     ),
 }
 """Configurations by the name that `pmeta train NAME` takes."""

@@ -27,10 +27,15 @@ class MetaGradient(NamedTuple):
     """Tasks left out because their loss or gradient was not finite."""
 
 
-def task_gradient(loop: InnerLoop, meta: Meta, task: tuple[Any, Any, Any, Any], chunk: int | None = 25) -> MetaGradient:
+CHUNK_WORDS = 2**25
+"""Words of activations in a chunk of queries: few enough for memory, enough that calls do not cost more than the work."""
+
+
+def task_gradient(loop: InnerLoop, meta: Meta, task: tuple[Any, Any, Any, Any], chunk: int | None = None) -> MetaGradient:
     """The gradient of the query loss after adaptation, l(w^{i,K}; Q^i), in all that is trained (Eqs. 2, 7, 8 and 15).
 
-    The query gradient is taken at w^{i,K} in chunks of `chunk` samples, then sent back through the inner loop once.
+    The query gradient is taken at w^{i,K} in chunks of `chunk` samples (None: as many as CHUNK_WORDS holds), then sent back
+    through the inner loop once.
     """
     support_x, support_y, query_x, query_y = task
     start = meta.map(lambda t: t.detach().requires_grad_())
@@ -51,9 +56,9 @@ def query_gradient(
     """The gradient of the mean query loss at the weights w, that loss, and the share of queries classified right."""
     w = {name: t.detach().requires_grad_() for name, t in w.items()}
     total, loss, correct = [torch.zeros_like(t) for t in w.values()], 0.0, 0.0
-    size = chunk or len(x)
+    size = chunk or max(1, CHUNK_WORDS // sum(math.prod(op.y) for op in loop.net.ops))
     for i in range(0, len(x), size):
-        output = torch.func.functional_call(loop.net.model, w, (x[i : i + size],))
+        output, _ = loop.net.run(w, x[i : i + size], pool_first=loop.pool_first)
         part = loop.loss(output, y[i : i + size]).sum() / len(x)
         for sum_, g in zip(total, torch.autograd.grad(part, list(w.values())), strict=True):
             sum_ += g

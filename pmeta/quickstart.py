@@ -56,7 +56,9 @@ def run_config(config: QuickstartConfig, method: str) -> ImageConfig:
         out=str(Path(config.out) / method),
         tasks=config.tasks,
         epoch_tasks=config.tasks,
+        val_tasks=50,
         memory_budget=budget,
+        freeze_at=0.2,
     )
 
 

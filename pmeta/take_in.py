@@ -117,6 +117,9 @@ def _refuse_shared(model: nn.Module) -> None:
 def replace_batch_norm(model: nn.Module, groups: int = 8) -> nn.Module:
     """Put group norm in the place of every batch norm of `model`, weights and biases kept, and return the model.
 
+    A norm gets `groups` groups, or as many fewer as divide its channels into groups of at least two: normalised one by one,
+    channels have no means left for attention to look at.
+
     >>> type(replace_batch_norm(nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16)))[1]).__name__
     'GroupNorm'
     """
@@ -124,7 +127,7 @@ def replace_batch_norm(model: nn.Module, groups: int = 8) -> nn.Module:
         for name, child in list(parent.named_children()):
             if isinstance(child, BATCH_NORMS):
                 channels = child.num_features
-                fitting = max(g for g in range(1, min(groups, channels) + 1) if channels % g == 0)
+                fitting = max(g for g in range(1, max(min(groups, channels // 2), 1) + 1) if channels % g == 0)
                 norm = nn.GroupNorm(fitting, channels, child.eps, affine=child.affine)
                 if child.affine:
                     norm.load_state_dict({"weight": child.weight.detach(), "bias": child.bias.detach()})

@@ -28,12 +28,13 @@ def trace(model: nn.Module, example: Tensor, layers: dict[nn.Module, str]) -> tu
 
     Raises ValueError when a layer runs twice, when its weights are used elsewhere, when its input has no batch axis, or when
     something writes over its input or output in place."""
-    tracer = _Tracer(example[:1], layers)
+    x = example[:1]
+    tracer = _Tracer(x, layers)
     handles = [m.register_forward_pre_hook(tracer.enter) for m in layers]
     handles += [m.register_forward_hook(tracer.leave) for m in layers]
     try:
         with torch.no_grad(), tracer:
-            model(example[:1])
+            model(x)
     finally:
         for handle in handles:
             handle.remove()

@@ -3,6 +3,8 @@
 import csv
 import json
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -81,6 +83,11 @@ def test_mistakes_end_with_one_line(arguments, message, capsys):
     err = capsys.readouterr().err
     assert err.count("\n") == 1
     assert re.search(f"^pmeta: error: {message}", err)
+
+
+def test_pictures_need_no_torch():
+    code = "import sys, pmeta.data_command; sys.exit('torch' in sys.modules or 'matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 def test_import_ends_with_what_was_made(tmp_path, capsys):

@@ -19,13 +19,15 @@ def cache(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def splits(cache):
-    return {split: open_split("glyphs", split, cache=cache) for split in ("train", "val", "test")}
+def chosen():
+    return choose_glyphs()
 
 
 @pytest.fixture(scope="module")
-def chosen():
-    return choose_glyphs()
+def splits(cache, chosen):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(glyphs, "choose_glyphs", lambda: chosen)  # choosing takes seconds: once is enough
+        return {split: open_split("glyphs", split, cache=cache) for split in ("train", "val", "test")}
 
 
 def test_a_thousand_classes_or_more_shared_out_by_character(splits):
