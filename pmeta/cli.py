@@ -5,6 +5,8 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
+from pmeta.errors import WorkerDiedError, for_user
+
 COMMANDS = {  # name: (module:function that takes the arguments and may return an exit code, one line of help)
     "quickstart": ("pmeta.quickstart:main", "train and compare all methods on embedded data, in two minutes"),
     "train": ("pmeta.train_command:main", "meta-train a network, or go on where a run was stopped"),
@@ -15,7 +17,7 @@ COMMANDS = {  # name: (module:function that takes the arguments and may return a
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a subcommand and return the exit code: 0, 2 for a mistake of the user's, 130 after Ctrl-C, 1 for a closed pipe."""
+    """Run a subcommand and return the exit code: 0, 2 for a mistake of the user's, 130 after Ctrl-C, 1 for the rest."""
     argv = list(sys.argv[1:] if argv is None else argv)
     try:
         code = _dispatch(argv)
@@ -26,11 +28,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader (head, less) has left; Python would complain again at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except (ValueError, FileNotFoundError) as error:
-        if isinstance(error, ValueError) and not _raised_by_us(error):
+    except Exception as error:
+        if not for_user(error):
             raise
         print(f"pmeta: error: {error}", file=sys.stderr)
-        return 2
+        return 1 if isinstance(error, WorkerDiedError) else 2
 
 
 def _dispatch(argv: list[str]) -> int:
@@ -60,11 +62,3 @@ def _version() -> str:
         return version("p-meta")
     except PackageNotFoundError:
         return "(not installed, run from its sources)"
-
-
-def _raised_by_us(error: BaseException) -> bool:
-    """Whether the error was raised in this package: then its message is for the user, else it is a bug to trace."""
-    tb = error.__traceback__
-    while tb is not None and tb.tb_next is not None:
-        tb = tb.tb_next
-    return tb is not None and str(tb.tb_frame.f_globals.get("__name__", "")).partition(".")[0] == "pmeta"

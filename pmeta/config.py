@@ -1,6 +1,7 @@
 """The settings of a training run on images; the paper's own (Sec. 4.2) are named."""
 
 import dataclasses
+import math
 import re
 from dataclasses import dataclass
 from typing import Literal
@@ -84,8 +85,8 @@ class ImageConfig:
     """Of the weights and of the tasks."""
     workers: int = 0
     """Processes that share the tasks of a meta-batch; 0: one for each core, or for each GPU."""
-    device: str = "auto"
-    """cpu, cuda, or auto."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to compute; auto: on the GPU if there is one."""
     tensorboard: bool = False
     """Write TensorBoard logs to OUT/tensorboard."""
 
@@ -103,16 +104,19 @@ class ImageConfig:
         ):
             if getattr(self, name) < 1:
                 raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {getattr(self, name)}.")
-        if self.channels % self.groups or self.groups < 1:
+        if self.groups < 1 or self.channels % self.groups:
             raise ValueError(f"--groups must divide --channels, got {self.groups} groups for {self.channels} channels.")
         for name in ("alpha_0", "lr", "alpha_lr", "attention_lr", "attention_bias_lr"):
-            if not getattr(self, name) > 0:
+            if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"--{name.replace('_', '-')} must be positive, got {getattr(self, name)}.")
         for name in ("warm_up", "freeze_at"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"--{name.replace('_', '-')} is a share of the training in [0, 1], got {getattr(self, name)}.")
-        if self.lam < 0:
-            raise ValueError(f"--lam must not be negative, got {self.lam}: 0 turns the penalty off.")
+        for name, off in (("lam", "the penalty off"), ("freeze_below", "the threshold off")):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"--{name.replace('_', '-')} must not be negative, got {getattr(self, name)}: 0 turns {off}.")
+        if self.image_size is not None and self.image_size < 1:
+            raise ValueError(f"--image-size must be at least 1, or None for images as they are, got {self.image_size}.")
         if self.seed < 0 or self.workers < 0:
             raise ValueError(f"--seed and --workers must not be negative, got {self.seed} and {self.workers}.")
         row = self.method_row()
@@ -145,10 +149,10 @@ def parse_bytes(text: str) -> int:
     >>> parse_bytes("1MB"), parse_bytes("0.5 MiB"), parse_bytes("800k")
     (1000000, 524288, 800000)
     """
-    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([kmg]?)(i?)b?\s*", text, re.IGNORECASE)
+    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(?:([kmg])(i?))?b?\s*", text, re.IGNORECASE)
     if not match or float(match[1]) == 0:
         raise ValueError(f"--memory-budget is a size such as 1MB, 800kB or 1.5MiB, got {text!r}.")
-    power = " kmg".index(match[2].lower() or " ")
+    power = " kmg".index((match[2] or " ").lower())
     return round(float(match[1]) * (1024 if match[3] else 1000) ** power)
 
 

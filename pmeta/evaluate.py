@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from pmeta.cost import macs as step_macs
 from pmeta.cost import peak_words
@@ -32,9 +32,8 @@ class TaskResult(NamedTuple):
 
 
 def evaluation_loop(net: Network, method: Method, batch: int | None) -> InnerLoop:
-    """The inner loop of a device: micro-batches of `batch`, in one pass unless the network looks across samples."""
-    mixes_samples = any(isinstance(layer.module, nn.BatchNorm1d | nn.BatchNorm2d) for layer in net.layers)
-    return InnerLoop(net, method, batch=batch, vectorised=not mixes_samples)
+    """The inner loop of a device: micro-batches of `batch`, None for the whole support set."""
+    return InnerLoop(net, method, batch=batch)
 
 
 def evaluate_task(loop: InnerLoop, meta: Meta, task: tuple[Any, Any, Any, Any]) -> TaskResult:
@@ -44,7 +43,8 @@ def evaluate_task(loop: InnerLoop, meta: Meta, task: tuple[Any, Any, Any, Any]) 
     adapted = loop.adapt(meta, (support_x, support_y))
     with torch.no_grad():
         output = torch.func.functional_call(loop.net.model, adapted.w, (query_x,))
-    accuracy = float((output.argmax(1) == query_y).float().mean())
+    seen = output[:, : int(support_y.max()) + 1]  # a task may have fewer classes than the network has outputs
+    accuracy = float((seen.argmax(1) == query_y).double().mean())
     return TaskResult(accuracy, *task_cost(loop, meta, adapted.scores, len(support_x)))
 
 
@@ -53,17 +53,16 @@ def task_cost(loop: InnerLoop, meta: Meta, scores: list[Scores], samples: int) -
     net, batch = loop.net, min(loop.batch or samples, samples)
     attention = loop.method.scores == "attention"
     layers = updated_layers(net, meta.updates())
-    peaks, exact, macs, ratios = [0.0], [0.0], [], torch.zeros(len(layers), len(net.layers))
+    peaks, exact, macs, ratios = [0.0], [0.0], [], meta.updates().float().cpu()
     for k, update in enumerate(layers):
-        mu_fw, mu_bw = (_survivors(update, scores[k], side) for side in (0, 1))  # (rows, layers)
-        for row in _largest_rows(mu_fw):
+        for row in _largest_rows(_mu_fw(update, scores[k])):
             mu = tuple(zip(update, row, strict=True))
             peaks.append(_peak(net.ops, mu, batch, samples, "paper", attention))
             exact.append(_peak(net.ops, mu, batch, samples, "exact", attention))
-        means = [dict(zip(update, mu.mean(0).tolist(), strict=True)) for mu in (mu_fw, mu_bw)]
-        macs.append(samples * step_macs(net.ops, update, means[0], means[1], attention))
-        for l, name in enumerate(update):
-            ratios[k, net.index(name)] = (mu_fw[:, l] * mu_bw[:, l]).mean()
+        share = {name: _share(*scores[k][name], net.layers[net.index(name)].kind == "norm") for name in update}
+        macs.append(samples * step_macs(net.ops, update, share, 1.0, attention))  # linear in the share of each layer
+        for name in update:
+            ratios[k, net.index(name)] = share[name]
     return max(peaks), max(exact), sum(macs) / len(macs), ratios
 
 
@@ -73,14 +72,22 @@ def _peak(ops: Any, mu_fw: tuple[tuple[str, float], ...], batch: int, samples: i
     return peak_words(ops, names, batch, samples, dict(mu_fw), accounting, attention)
 
 
-def _survivors(names: list[str], scores: Scores, side: int) -> Tensor:
-    """mu: the share of channels with a score above 0, a row for each sample (or one for all), a column for each layer."""
-    columns = []
-    for name in names:
-        gamma = scores[name][side]
-        columns.append(torch.ones(1) if gamma is None else (gamma > 0).float().mean(1))
+def _survivors(gamma: Tensor | None) -> Tensor:
+    """1 where a channel has a score above 0, a row for each sample or one for all. (rows, C), or (1, 1) without scores."""
+    return torch.ones(1, 1) if gamma is None else (gamma > 0).float().cpu()
+
+
+def _mu_fw(names: list[str], scores: Scores) -> Tensor:
+    """A row for each sample or one for all, a column for each layer."""
+    columns = [_survivors(scores[name][0]).mean(1) for name in names]
     rows = max((len(c) for c in columns), default=1)
-    return torch.stack([c.expand(rows) for c in columns], 1).cpu() if columns else torch.ones(1, 0)
+    return torch.stack([c.expand(rows) for c in columns], 1) if columns else torch.ones(1, 0)
+
+
+def _share(gamma_fw: Tensor | None, gamma_bw: Tensor | None, norm: bool) -> float:
+    """The share of a layer's weights that are updated, the mean over samples; a norm has one weight a channel."""
+    fw, bw = _survivors(gamma_fw), _survivors(gamma_bw)
+    return float((fw * bw).mean() if norm else (fw.mean(1) * bw.mean(1)).mean())
 
 
 def _largest_rows(mu: Tensor) -> list[list[float]]:

@@ -14,10 +14,11 @@ from rich.table import Table
 from pmeta import workers
 from pmeta.config import ImageConfig
 from pmeta.evaluate import Summary, evaluate_task, evaluation_loop, summarise
+from pmeta.images import ImageSet, check_enough, open_split
 from pmeta.layers import Network
 from pmeta.meta import Meta
-from pmeta.runs import Run
-from pmeta.train import build, choose_device, open_images, task
+from pmeta.runs import Run, plain
+from pmeta.train import build, choose_device, task
 from pmeta.workers import Group
 
 
@@ -43,6 +44,8 @@ class EvaluateConfig:
     """Query samples of each class; by default as in training."""
     seed: int = 1
     """Of the tasks."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to compute; auto: on the GPU if there is one."""
     workers: int = 0
     """Processes; 0: one for each core."""
     json: bool = False
@@ -54,6 +57,8 @@ class EvaluateConfig:
         for name in ("tasks", "batch"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"--{name} must be at least 1, got {getattr(self, name)}.")
+        if self.seed < 0 or self.workers < 0:
+            raise ValueError(f"--seed and --workers must not be negative, got {self.seed} and {self.workers}.")
 
 
 def main(argv: list[str]) -> None:
@@ -88,8 +93,26 @@ def load(path: str) -> tuple[ImageConfig, Any]:
     config = ImageConfig(**{key: value for key, value in run.config().items() if key in known})
     best = run.load("best")
     if best is None:
-        raise ValueError(f"{path} has no best model yet: it is chosen after the first validation; go on with pmeta train.")
+        raise ValueError(
+            f"{path} has no best model yet: it is chosen from the validations after --freeze-at; go on with pmeta train."
+        )
     return config, best
+
+
+def open_images(config: ImageConfig, split: str, data: str, image: tuple[int, int, int]) -> ImageSet:
+    """Images of any data set in the shape (C, H, W) that a run's network takes."""
+    channels, height, width = image
+    if data in ("", config.data):
+        images = open_split(config.data, split, config.image_size)  # as they were decoded for the training
+    else:
+        images = open_split(data, split, height if height == width else None, channels=channels)
+    if images.shape != image:
+        raise ValueError(
+            f"the network takes images of {'x'.join(map(str, image))} (channels, height, width), those of {images.name} are "
+            f"{'x'.join(map(str, images.shape))}: choose other data."
+        )
+    check_enough(images, config.n_way, config.n_shot, config.n_query)
+    return images
 
 
 def restore(
@@ -110,9 +133,9 @@ def evaluate(group: Group, config: EvaluateConfig) -> tuple[list[str], Summary]:
             f"the head of {config.run} has {trained.n_way} outputs, got --n-way {config.n_way}: at most that many."
         )
     drawn = dataclasses.replace(trained, **given)
-    device = choose_device(trained.device, group.rank)
-    images = open_images(drawn, config.split, config.data)
-    net, meta = restore(trained, best.tensors, images.shape, device)
+    device, image = choose_device(config.device, group.rank), tuple(best.info["input"])
+    images = open_images(drawn, config.split, config.data, image)
+    net, meta = restore(trained, best.tensors, image, device)
     loop = evaluation_loop(net, trained.method_row(), config.batch)
     numbers = group.share(range(config.tasks or 5000))
     shown = track(numbers, "adapting", console=Console(stderr=True), disable=group.rank > 0, transient=True)
@@ -123,7 +146,8 @@ def evaluate(group: Group, config: EvaluateConfig) -> tuple[list[str], Summary]:
 def show(config: EvaluateConfig, layers: list[str], summary: Summary) -> None:
     """Print the summary."""
     if config.json:
-        print(json.dumps({"run": config.run, "split": config.split, "layers": layers, **dataclasses.asdict(summary)}))
+        asked = {key: getattr(config, key) for key in ("run", "data", "split", "batch")}
+        print(json.dumps(plain({**asked, "layers": layers, **dataclasses.asdict(summary)})))
         return
     console = Console()
     console.print(

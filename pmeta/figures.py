@@ -46,7 +46,7 @@ def learning_curves(runs: Sequence[tuple[str, Sequence[dict[str, Any]]]], path: 
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
     axes = figure.add_subplot()
     for label, metrics in runs:
-        tasks, accuracy, ci95 = ([m[key] for m in metrics] for key in ("tasks", "val_accuracy", "val_ci95"))
+        tasks, accuracy, ci95 = ([m[key] or 0.0 for m in metrics] for key in ("tasks", "val_accuracy", "val_ci95"))
         (line,) = axes.plot(tasks, accuracy, marker=".", label=label)
         low, high = ([a + sign * c for a, c in zip(accuracy, ci95, strict=True)] for sign in (-1, 1))
         axes.fill_between(tasks, low, high, alpha=0.15, color=line.get_color())

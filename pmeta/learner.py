@@ -10,11 +10,11 @@ from rich.progress import track
 from torch import Tensor, nn
 
 from pmeta import methods
-from pmeta.cost import Cost, bound_mu_fw, cost
+from pmeta.cost import Cost, cost
 from pmeta.inner import InnerLoop, Loss, cross_entropy
 from pmeta.meta import Weights, init_meta
 from pmeta.outer import Outer, Schedule, meta_gradient
-from pmeta.step_sizes import updated_layers
+from pmeta.step_sizes import mu_fw_bound, updated_layers
 from pmeta.take_in import take_in
 from pmeta.workers import keep_freed_memory
 
@@ -62,14 +62,21 @@ class Learner:
         total = len(tasks) if n_tasks is None and isinstance(tasks, Sized) else n_tasks
         if total is None:
             raise ValueError("the schedule needs to know how many tasks there will be: give n_tasks with an iterator.")
+        if total < 1 or meta_batch < 1:
+            raise ValueError(f"meta-training takes at least 1 task, 1 at a time, got {total} and meta_batch={meta_batch}.")
         loop = InnerLoop(self.net, self.method, self.loss, second_order=True)
         outer = Outer(loop, self.meta, Schedule(-(-total // meta_batch), **schedule))
         keep_freed_memory()
         batches = _batches(islice(tasks, total), meta_batch)
         shown = track(batches, "meta-training", outer.schedule.updates, console=Console(stderr=True), disable=not progress)
+        given = 0
         for batch in shown:
             outer.update(meta_gradient(loop, outer.meta, batch))
+            outer.check_finite()
+            given += len(batch)
         self.meta = outer.meta.map(Tensor.detach)
+        if given < total:
+            raise ValueError(f"n_tasks promised {total} tasks and {given} came, which cut the schedule short: train again.")
 
     def adapt(self, x: Tensor, y: Any, batch: int | None = 1) -> Weights:
         """The weights after adapting to a support set, `batch` samples at a time as a small device would (None: at once)."""
@@ -82,9 +89,8 @@ class Learner:
 
     def cost(self, samples: int, batch: int = 1) -> Cost:
         """What adapting to `samples` samples takes, at most, with the layers that live now."""
-        attention = self.method.scores == "attention"
-        mu_fw = bound_mu_fw(self.net.ops, self.method.clip_ratio_fw or 0.0) if attention else {}
-        return cost(self.net.ops, updated_layers(self.net, self.meta.updates()), samples, batch, mu_fw, attention=attention)
+        masks, mu_fw = updated_layers(self.net, self.meta.updates()), mu_fw_bound(self.net, self.method)
+        return cost(self.net.ops, masks, samples, batch, mu_fw, attention=self.method.scores == "attention")
 
 
 def _batches(tasks: Iterator[Task], size: int) -> Iterator[list[Task]]:

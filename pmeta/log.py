@@ -15,7 +15,6 @@ from pmeta.outer import Outer
 from pmeta.runs import Run
 from pmeta.workers import Group
 
-BAD_UPDATES = 10
 CHECKPOINT_SECONDS = 30.0
 
 
@@ -48,7 +47,7 @@ class Log:
         self.first = group.rank == 0
         self.best: dict[str, Any] = {}
         self.since_epoch: dict[str, float] = dict.fromkeys(self.sums, 0)
-        self.skipped = self.bad_in_a_row = self.metrics_length = 0
+        self.skipped = self.metrics_length = 0
         self.cost: Cost | None = None
         self._resume()
         self.started, self.first_task, self.saved_at = time.monotonic(), outer.done * config.meta_batch, time.monotonic()
@@ -82,7 +81,6 @@ class Log:
 
     def __exit__(self, *error: Any) -> None:
         self.bar.stop()
-        self.run.close()
         if self.board:
             self.board.close()
 
@@ -96,12 +94,7 @@ class Log:
         for key in self.since_epoch:
             self.since_epoch[key] += getattr(g, key)
         self.skipped += g.skipped
-        self.bad_in_a_row = self.bad_in_a_row + 1 if g.skipped else 0
-        if self.bad_in_a_row >= BAD_UPDATES:
-            raise ValueError(
-                f"loss or gradient was not finite in {BAD_UPDATES} updates in a row, at task {self.tasks_done}: lower --lr or "
-                f"--alpha-0. The last good checkpoint is kept in {self.run.path}."
-            )
+        self.outer.check_finite(f" The last good checkpoint is kept in {self.run.path}.")
         self.bar.update(self.row, completed=self.tasks_done, status=self.status())
 
     def status(self) -> str:
@@ -144,9 +137,8 @@ class Log:
         self.since_epoch = dict.fromkeys(self.sums, 0)
         better = not self.best or summary.accuracy > self.best["val_accuracy"]
         if self.outer.frozen and better:
-            self.best = {
-                key: record[key] for key in ("tasks", "val_accuracy", "val_ci95", "memory_mb", "exact_memory_mb", "gmac")
-            }
+            keys = ("tasks", "val_accuracy", "val_ci95", "memory_mb", "exact_memory_mb", "gmac")
+            self.best = {"input": self.outer.loop.net.ops[0].x, **{key: record[key] for key in keys}}
         self.keep(record)
 
     def keep(self, record: dict[str, Any]) -> None:
@@ -168,7 +160,7 @@ class Log:
 
     def _show(self, r: dict[str, Any]) -> None:
         skipped = f"  [red]{self.skipped} tasks skipped[/red]" if self.skipped else ""
-        self.bar.console.print(self.line(r) + skipped, highlight=False)
+        self.bar.console.print(self.line(r) + skipped, highlight=False, soft_wrap=True)
         if self.board:
             for key in self.scalars:
                 self.board.add_scalar(key, r[key], r["tasks"])
@@ -176,7 +168,7 @@ class Log:
     def checkpoint(self, now: bool = False) -> None:
         """Write the state of the training, every half minute at the least; never one of a run that is going astray."""
         due = time.monotonic() - self.saved_at >= CHECKPOINT_SECONDS
-        if not self.first or self.bad_in_a_row or not (now or due):
+        if not self.first or self.outer.bad_in_a_row or not (now or due):
             return
         info = {
             "tasks": self.tasks_done,

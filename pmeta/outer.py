@@ -12,6 +12,11 @@ from pmeta.inner import InnerLoop
 from pmeta.meta import Meta
 from pmeta.step_sizes import freeze, input_kib, lasso_gradient
 
+CHUNK_WORDS = 2**25
+"""Words of activations in a chunk of queries: few enough for memory, enough that calls do not cost more than the work."""
+BAD_UPDATES = 10
+"""So many updates in a row with tasks that had to be skipped end a training."""
+
 
 class MetaGradient(NamedTuple):
     """Sums over tasks, so that the shares of several workers can be added."""
@@ -27,10 +32,6 @@ class MetaGradient(NamedTuple):
     """Tasks left out because their loss or gradient was not finite."""
 
 
-CHUNK_WORDS = 2**25
-"""Words of activations in a chunk of queries: few enough for memory, enough that calls do not cost more than the work."""
-
-
 def task_gradient(loop: InnerLoop, meta: Meta, task: tuple[Any, Any, Any, Any], chunk: int | None = None) -> MetaGradient:
     """The gradient of the query loss after adaptation, l(w^{i,K}; Q^i), in all that is trained (Eqs. 2, 7, 8 and 15).
 
@@ -42,10 +43,10 @@ def task_gradient(loop: InnerLoop, meta: Meta, task: tuple[Any, Any, Any, Any], 
     adapted = loop.adapt(start, (support_x, support_y)).w
     g_w, loss, correct = query_gradient(loop, adapted, query_x, query_y, chunk)
     inputs = start.parameters()
-    moved = [name for name in adapted if adapted[name].requires_grad]
-    g = torch.autograd.grad([adapted[n] for n in moved], list(inputs.values()), [g_w[n] for n in moved], allow_unused=True)
+    product = torch.stack([(adapted[name] * g_w[name]).sum() for name in adapted]).sum()  # its gradient in w^{i,K} is g_w
+    g = torch.autograd.grad(product, list(inputs.values()), allow_unused=True)
     gradients = {n: torch.zeros_like(t) if d is None else d for (n, t), d in zip(inputs.items(), g, strict=True)}
-    if math.isfinite(loss) and all(bool(d.isfinite().all()) for d in gradients.values()):
+    if math.isfinite(loss) and all(bool(d.square().sum().isfinite()) for d in gradients.values()):  # Adam squares it too
         return MetaGradient(gradients, loss, correct, 1)
     return MetaGradient({n: torch.zeros_like(d) for n, d in gradients.items()}, 0.0, 0.0, 0, skipped=1)
 
@@ -57,6 +58,8 @@ def query_gradient(
     w = {name: t.detach().requires_grad_() for name, t in w.items()}
     total, loss, correct = [torch.zeros_like(t) for t in w.values()], 0.0, 0.0
     size = chunk or max(1, CHUNK_WORDS // sum(math.prod(op.y) for op in loop.net.ops))
+    if loop.net.mixes_samples:  # the statistics of a batch norm are those of all queries together
+        size = len(x)
     for i in range(0, len(x), size):
         output, _ = loop.net.run(w, x[i : i + size], pool_first=loop.pool_first)
         part = loop.loss(output, y[i : i + size]).sum() / len(x)
@@ -132,9 +135,9 @@ class Outer:
         small = schedule.freeze_below * float(meta.alpha.max())
         self.choose = choose or (lambda meta: freeze(meta, small))
         self.kib = input_kib(loop.net).to(meta.alpha)
-        self.done = 0
+        self.done = self.steps = self.bad_in_a_row = 0
         self.frozen = not loop.method.sparse_alpha
-        self.adam = torch.optim.Adam([{"params": [t], "name": n} for n, t in self.meta.parameters().items()])
+        self.moments = {n: (torch.zeros_like(t), torch.zeros_like(t)) for n, t in meta.parameters().items()}
 
     def base_rate(self, name: str) -> float:
         """beta of one trained tensor."""
@@ -145,21 +148,10 @@ class Outer:
         return self.schedule.attention_bias_lr if name.endswith((".b2", ".alpha")) else self.schedule.attention_lr
 
     def update(self, g: MetaGradient) -> None:
-        """One outer update with the mean over the tasks of a batch (Eqs. 7, 8, 9 and 15)."""
-        for group in self.adam.param_groups:
-            group["lr"] = self.base_rate(group["name"]) * self.schedule.rate(self.done)
-        mean = {name: gradient / max(g.tasks, 1) for name, gradient in g.gradients.items()}
-        if not self.frozen:
-            mean["alpha"] += lasso_gradient(mean["alpha"], self.kib, self.schedule.penalty(self.done))  # Eq. 9
-        for name, tensor in self.meta.parameters().items():
-            tensor.grad = mean[name]
+        """One outer update with the mean over the tasks of a batch (Eqs. 7, 8, 9 and 15); none where all were skipped."""
+        self.bad_in_a_row = self.bad_in_a_row + 1 if g.skipped else 0
         if g.tasks:
-            self.adam.step()
-        with torch.no_grad():
-            self.meta.alpha.clamp_(min=0).mul_(self.meta.mask)
-            for name, tensor in self.meta.attention.items():
-                if name.endswith(".alpha"):
-                    tensor.clamp_(min=0)
+            self._step({name: gradient / g.tasks for name, gradient in g.gradients.items()})
         self.done += 1
         if not self.frozen and self.done >= self.schedule.freeze_at * self.schedule.updates:
             chosen = self.choose(self.meta)
@@ -167,24 +159,50 @@ class Outer:
             self.meta = replace(self.meta, mask=chosen.mask)
             self.frozen = True
 
+    @torch.no_grad()
+    def _step(self, mean: dict[str, Tensor]) -> None:
+        if not self.frozen:
+            mean["alpha"] = mean["alpha"] + lasso_gradient(mean["alpha"], self.kib, self.schedule.penalty(self.done))  # Eq. 9
+        self.steps += 1
+        for name, tensor in self.meta.parameters().items():
+            rate = self.base_rate(name) * self.schedule.rate(self.done)
+            adam_step(tensor, mean[name], *self.moments[name], rate, self.steps)
+            if name == "alpha" or (name.startswith("attention/") and name.endswith(".alpha")):  # the latter is alpha^Ch
+                tensor.clamp_(min=0)
+        self.meta.alpha.mul_(self.meta.mask)
+
+    def check_finite(self, kept: str = "") -> None:
+        """Raise ValueError once losses or gradients were not finite for too long; `kept` says what is left."""
+        if self.bad_in_a_row >= BAD_UPDATES:
+            raise ValueError(
+                f"loss or gradient was not finite in {BAD_UPDATES} updates in a row, the last of them update {self.done}: "
+                f"lower lr or alpha_0.{kept}"
+            )
+
     def state(self) -> dict[str, Tensor]:
         """Everything that a resumed training needs, as named tensors."""
-        moments = {
-            f"adam/{key}/{group['name']}": value
-            for group in self.adam.param_groups
-            for key, value in self.adam.state[group["params"][0]].items()
-        }
-        counters = {"done": torch.tensor(self.done), "frozen": torch.tensor(self.frozen), "mask": self.meta.mask}
-        return {**{n: t.detach() for n, t in self.meta.parameters().items()}, **moments, **counters}
+        parameters = {n: t.detach() for n, t in self.meta.parameters().items()}
+        first = {f"adam/first/{n}": m for n, (m, _) in self.moments.items()}
+        second = {f"adam/second/{n}": v for n, (_, v) in self.moments.items()}
+        counters = {key: torch.tensor(getattr(self, key)) for key in ("done", "steps", "frozen")}
+        return {**parameters, "mask": self.meta.mask, **first, **second, **counters}
 
     def load(self, state: dict[str, Tensor]) -> None:
         """Take up the training where `state` was taken."""
         with torch.no_grad():
             for name, tensor in self.meta.parameters().items():
                 tensor.copy_(state[name])
-        self.meta = replace(self.meta, mask=state["mask"].bool())
-        self.done, self.frozen = int(state["done"]), bool(state["frozen"])
-        for group in self.adam.param_groups:
-            keys = {key: f"adam/{key}/{group['name']}" for key in ("step", "exp_avg", "exp_avg_sq")}
-            if keys["step"] in state:
-                self.adam.state[group["params"][0]] = {key: state[name].clone() for key, name in keys.items()}
+                self.moments[name][0].copy_(state[f"adam/first/{name}"])
+                self.moments[name][1].copy_(state[f"adam/second/{name}"])
+        self.meta = replace(self.meta, mask=state["mask"].to(self.meta.mask))
+        self.done, self.steps, self.frozen = int(state["done"]), int(state["steps"]), bool(state["frozen"])
+
+
+def adam_step(tensor: Tensor, g: Tensor, first: Tensor, second: Tensor, rate: float, t: int) -> None:
+    """Step t of Adam (Kingma & Ba 2015), in place: the moments of the gradient g, then the tensor.
+
+    That of torch.optim imports the compiler, which takes as long as torch itself."""
+    first.lerp_(g, 0.1)
+    second.mul_(0.999).addcmul_(g, g, value=0.001)
+    deviation = second.sqrt() / math.sqrt(1 - 0.999**t) + 1e-8
+    tensor.addcdiv_(first, deviation, value=-rate / (1 - 0.9**t))

@@ -1,14 +1,16 @@
 """The run folder: settings, metrics and checkpoints, each written so that a kill at any moment loses nothing."""
 
+import contextlib
 import fcntl
 import json
+import math
 import os
 import platform
 from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
@@ -24,17 +26,39 @@ class Checkpoint(NamedTuple):
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Put a whole file in place of the old one, or leave the old one."""
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    with part.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(part, path)
+    part = path.with_name(f".{path.name}.part")
+    try:
+        with part.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise _cannot_write(path, error) from None
 
 
 def write_json(path: Path, value: Any) -> None:
     """JSON for people to read, atomically."""
-    write_atomically(path, (json.dumps(value, indent=2) + "\n").encode())
+    write_atomically(path, (json.dumps(plain(value), indent=2) + "\n").encode())
+
+
+def plain(value: Any) -> Any:
+    """The same without nan and infinity, which JSON does not have: None.
+
+    >>> plain({"ci95": float("nan"), "alpha": [0.5]})
+    {'ci95': None, 'alpha': [0.5]}
+    """
+    if isinstance(value, dict):
+        return {key: plain(v) for key, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _cannot_write(path: Path, error: OSError) -> ValueError:
+    return ValueError(f"cannot write {path} ({error.strerror}): make room there, or choose another --out.")
 
 
 class Run:
@@ -44,35 +68,11 @@ class Run:
         self.path = Path(path)
         self._lock: IO[str] | None = None
 
-    def config(self) -> dict[str, Any]:
-        """The settings of the run, and the versions it was started with under "versions".
+    def __enter__(self) -> "Run":
+        return self
 
-        Raises ValueError where the folder is no run."""
-        try:
-            return json.loads((self.path / "config.json").read_text())
-        except FileNotFoundError:
-            raise ValueError(f"a run folder holds a config.json, {self.path} does not: train one with pmeta train.") from None
-
-    def start(self, config: dict[str, Any], may_differ: tuple[str, ...] = ()) -> None:
-        """Begin the run, or make sure that the run which is there has the same settings."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        self._lock = (self.path / ".lock").open("w")
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self.close()
-            raise ValueError(f"one process trains in a run folder, and another is at work in {self.path}.") from None
-        if not (self.path / "config.json").exists():
-            versions = {name: version(name) for name in VERSIONED} | {"python": platform.python_version()}
-            write_json(self.path / "config.json", {**config, "versions": versions})
-            return
-        old = self.config()
-        changed = [k for k, v in config.items() if k not in may_differ and old.get(k) != v]
-        if changed:
-            was = ", ".join(f"{k}={old.get(k)!r} (now {config[k]!r})" for k in changed)
-            raise ValueError(
-                f"a run is continued with the settings it was started with; {self.path} has {was}: choose another --out."
-            )
+    def __exit__(self, *error: Any) -> None:
+        self.close()
 
     def close(self) -> None:
         """Let others train in the folder."""
@@ -80,10 +80,56 @@ class Run:
             self._lock.close()
             self._lock = None
 
+    def config(self) -> dict[str, Any]:
+        """The settings of the run, and the versions it was started with under "versions".
+
+        Raises ValueError where the folder is no run."""
+        try:
+            config = json.loads((self.path / "config.json").read_text())
+        except (FileNotFoundError, NotADirectoryError):
+            raise ValueError(f"a run folder holds a config.json, {self.path} does not: train one with pmeta train.") from None
+        except ValueError as error:
+            raise ValueError(f"the config.json in {self.path} cannot be read ({error}): give another folder.") from None
+        if not isinstance(config, dict) or "versions" not in config:
+            raise ValueError(f"the config.json in {self.path} is not that of a run: give another folder.")
+        return config
+
+    def start(self, config: dict[str, Any], may_differ: tuple[str, ...] = ()) -> None:
+        """Begin the run, or make sure that the run which is there has the same settings.
+
+        A run without a checkpoint, such as one whose data were not there, may begin anew with others."""
+        self._make_folder()
+        old = self.config() if (self.path / "config.json").exists() else {}
+        if not any((self.path / f"{name}.safetensors").exists() for name in ("last", "best")):
+            versions = {name: version(name) for name in VERSIONED} | {"python": platform.python_version()}
+            write_json(self.path / "config.json", {**config, "versions": versions})
+            return
+        changed = [k for k, v in config.items() if k not in may_differ and old.get(k) != v]
+        if changed:
+            was = ", ".join(f"{k}={old.get(k)!r} (now {config[k]!r})" for k in changed)
+            raise ValueError(
+                f"a run is continued with the settings it was started with; {self.path} has {was}: choose another --out."
+            )
+
+    def _make_folder(self) -> None:
+        """Make the folder and lock it for this process, until it ends or `close()`."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = (self.path / ".lock").open("w")
+        except OSError as error:
+            raise _cannot_write(self.path, error) from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.close()
+            raise ValueError(f"one process trains in a run folder, and another is at work in {self.path}.") from None
+        except OSError:  # a file system without locks
+            pass
+
     def save(self, name: str, tensors: dict[str, Tensor], info: dict[str, Any]) -> None:
         """Write the checkpoint `name`: one file, tensors and info together, and the info once more as JSON."""
-        plain = {key: t.detach().cpu().contiguous() for key, t in tensors.items()}
-        write_atomically(self.path / f"{name}.safetensors", save(plain, {"info": json.dumps(info)}))
+        own = {key: t.detach().cpu().contiguous() for key, t in tensors.items()}
+        write_atomically(self.path / f"{name}.safetensors", save(own, {"info": json.dumps(info)}))
         write_json(self.path / f"{name}.json", info)
 
     def load(self, name: str) -> Checkpoint | None:
@@ -91,23 +137,33 @@ class Run:
         path = self.path / f"{name}.safetensors"
         if not path.exists():
             return None
-        with safe_open(path, framework="pt") as file:
-            names = file.keys()
-            return Checkpoint({name: file.get_tensor(name) for name in names}, json.loads(file.metadata()["info"]))
+        try:
+            with safe_open(path, framework="pt") as file:
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+                return Checkpoint(tensors, json.loads(file.metadata()["info"]))
+        except (SafetensorError, TypeError, KeyError) as error:
+            raise ValueError(f"{path} is no checkpoint of ours ({error}): remove it to begin anew.") from None
 
     def log(self, record: dict[str, Any]) -> int:
         """Append a line to metrics.jsonl; returns its length, to be kept in the next checkpoint."""
-        with (self.path / "metrics.jsonl").open("a") as file:
-            file.write(json.dumps(record) + "\n")
-            return file.tell()
+        path = self.path / "metrics.jsonl"
+        try:
+            with path.open("ab") as file:
+                file.write((json.dumps(plain(record)) + "\n").encode())
+                file.flush()
+                os.fsync(file.fileno())
+                return file.tell()
+        except OSError as error:
+            raise _cannot_write(path, error) from None
 
     def rewind_metrics(self, length: int) -> None:
         """Drop the lines that were logged after the checkpoint from which the run goes on."""
         path = self.path / "metrics.jsonl"
-        if path.exists():
+        if path.exists() and path.stat().st_size > length:
             os.truncate(path, length)
 
     def metrics(self) -> list[dict[str, Any]]:
-        """All that was logged, oldest first."""
+        """All that was logged, oldest first, without a last line that is not whole."""
         path = self.path / "metrics.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        lines = path.read_text().split("\n")[:-1] if path.exists() else []
+        return [json.loads(line) for line in lines]

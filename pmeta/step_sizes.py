@@ -1,15 +1,17 @@
 """Learned sparse step sizes (Sec. 3.2, Eqs. 6 to 9): the memory-weighted Lasso, and which layers live."""
 
-from dataclasses import replace
+import math
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from pmeta.cost import peak_words
+from pmeta.cost import bound_mu_fw, peak_words
 from pmeta.cost_memory import stored_words
-from pmeta.cost_ops import WORD, Ratio, input_words, weight_words
+from pmeta.cost_ops import WORD, input_words, weight_words
 from pmeta.layers import Network
 from pmeta.meta import Meta
+from pmeta.methods import Method
 
 
 def input_kib(net: Network) -> Tensor:
@@ -29,9 +31,13 @@ def lasso_gradient(alpha: Tensor, kib: Tensor, lam: float) -> Tensor:
 def freeze(meta: Meta, threshold: float) -> Meta:
     """Set step sizes below `threshold` to zero for good; the largest one stays, whatever it is."""
     keep = meta.updates() & (meta.alpha.detach() >= threshold)
-    if not keep.any():
-        keep = meta.mask & (meta.alpha.detach() == meta.alpha.detach()[meta.mask].max())
-    return with_mask(meta, keep)
+    return with_mask(meta, keep if keep.any() else _largest(meta.alpha.detach(), meta.mask))
+
+
+def _largest(alpha: Tensor, among: Tensor) -> Tensor:
+    """A mask (K, L) of the largest step size alone; of equal ones the last, since late layers take the least memory."""
+    place = torch.where(among, alpha, -1.0).flatten().flip(0).argmax()  # the first of equal ones
+    return torch.arange(alpha.numel(), device=alpha.device).flip(0).view_as(alpha) == place
 
 
 def with_mask(meta: Meta, mask: Tensor) -> Meta:
@@ -42,37 +48,58 @@ def with_mask(meta: Meta, mask: Tensor) -> Meta:
 def updated_layers(net: Network, updates: Tensor) -> list[list[str]]:
     """The names of the layers that each step updates, from alpha-hat (K, L). Parameters that stand alone cost nothing."""
     tied = [layer.kind != "param" for layer in net.layers]
-    rows = (updates & torch.tensor(tied)).tolist()
+    rows = (updates.cpu() & torch.tensor(tied)).tolist()
     return [[layer.name for layer, hit in zip(net.layers, row, strict=True) if hit] for row in rows]
 
 
-def fit_budget(net: Network, meta: Meta, budget: int, samples: int, batch: int = 1, mu_fw: Ratio = 1.0) -> Meta:
-    """Drop layers until the exact peak of every step fits in `budget` bytes (batch 1 unless said otherwise).
+def mu_fw_bound(net: Network, method: Method) -> dict[str, float]:
+    """The most that mu_fw of each layer can be, whatever the data; layers that are dense are left out."""
+    clipped = method.scores == "attention" and method.sparse_fw == "w" and method.clip_ratio_fw is not None
+    return bound_mu_fw(net.ops, method.clip_ratio_fw or 0.0) if clipped else {}
+
+
+def fit_budget(net: Network, meta: Meta, method: Method, budget: int, samples: int, batch: int = 1) -> Meta:
+    """Drop layers until the exact peak of every step fits in `budget` bytes, mu_fw being at its bound.
 
     Each time goes the layer whose step size is least for the memory that it takes: the accumulator of its gradient, its own
     input, and all that the backward pass down to it drags along.
     """
-    keep, alpha = meta.updates(), meta.alpha.detach()
+    memory = Memory(net, mu_fw_bound(net, method), method.scores == "attention", samples, min(batch, samples))
+    fits = torch.tensor([layer.kind != "param" and memory.peak([layer.name]) <= budget for layer in net.layers])
+    if not fits.any():
+        cheapest = min((memory.peak([layer.name]), layer.name) for layer in net.layers if layer.kind != "param")
+        raise ValueError(
+            f"memory budget of {budget} bytes is too small to update any layer: {cheapest[1]} alone takes {cheapest[0]}, give "
+            f"at least that."
+        )
+    alpha, free = meta.alpha.detach(), torch.tensor([layer.kind == "param" for layer in net.layers])
+    keep = meta.updates() & (fits | free).to(alpha.device)
+    if not (keep & fits.to(alpha.device)).any():
+        keep |= _largest(alpha, meta.mask & fits.to(alpha.device))
     for k in range(len(keep)):
-        while (peak := _peak(net, keep[k], samples, batch, mu_fw)) > budget:
-            layers = [l for l in keep[k].nonzero().flatten().tolist() if net.layers[l].kind != "param"]
-            if not layers:
-                raise ValueError(
-                    f"memory budget of {budget} bytes is below the {peak} bytes that a forward pass takes: give at least that."
-                )
-            worth = [float(alpha[k, l]) / _memory_for(net, keep[k], l, batch, mu_fw) for l in layers]
-            keep[k, layers[worth.index(min(worth))]] = False
+        while memory.peak(layers := updated_layers(net, keep[k : k + 1])[0]) > budget:
+            worth = {name: float(alpha[k, net.index(name)]) / memory.needed_for(name, layers) for name in layers}
+            keep[k, net.index(min(worth, key=lambda name: worth[name]))] = False
     return with_mask(meta, keep)
 
 
-def _peak(net: Network, row: Tensor, samples: int, batch: int, mu_fw: Ratio) -> int:
-    update = updated_layers(net, row[None])[0]
-    return int(peak_words(net.ops, update, min(batch, samples), samples, mu_fw, "exact") * WORD)
+@dataclass(frozen=True)
+class Memory:
+    """What updating a set of layers takes, in the exact accounting."""
 
+    net: Network
+    mu_fw: dict[str, float]
+    attention: bool
+    samples: int
+    batch: int
 
-def _memory_for(net: Network, row: Tensor, l: int, batch: int, mu_fw: Ratio) -> float:
-    """Words that layer l alone makes a step keep: stored inputs, and the accumulator of its gradient."""
-    without = row.clone()
-    without[l] = False
-    both = [sum(stored_words(net.ops, updated_layers(net, r[None])[0], mu_fw, "exact")) for r in (row, without)]
-    return batch * (both[0] - both[1]) + weight_words(net.ops, [net.layers[l].name])
+    def peak(self, update: list[str]) -> int:
+        """Bytes."""
+        args = (update, self.batch, self.samples, self.mu_fw, "exact", self.attention)
+        return math.ceil(peak_words(self.net.ops, *args) * WORD)
+
+    def needed_for(self, name: str, update: list[str]) -> float:
+        """Words that one layer of `update` alone makes a step keep: stored inputs, and the accumulator of its gradient."""
+        rest = [other for other in update if other != name]
+        both = [sum(stored_words(self.net.ops, names, self.mu_fw, "exact", self.attention)) for names in (update, rest)]
+        return self.batch * (both[0] - both[1]) + weight_words(self.net.ops, [name])

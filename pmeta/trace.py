@@ -29,7 +29,7 @@ def trace(model: nn.Module, example: Tensor, layers: dict[nn.Module, str]) -> tu
     Raises ValueError when a layer runs twice, when its weights are used elsewhere, when its input has no batch axis, or when
     something writes over its input or output in place."""
     x = example[:1]
-    tracer = _Tracer(x, layers)
+    tracer = _TracingMode(x, layers)
     handles = [m.register_forward_pre_hook(tracer.enter) for m in layers]
     handles += [m.register_forward_hook(tracer.leave) for m in layers]
     try:
@@ -42,7 +42,7 @@ def trace(model: nn.Module, example: Tensor, layers: dict[nn.Module, str]) -> tu
     return _relu_first(tracer.ops), tracer.order
 
 
-class _Tracer(TorchDispatchMode):
+class _Tracer:
     def __init__(self, example: Tensor, layers: dict[nn.Module, str]):
         super().__init__()
         self.layers = layers
@@ -111,6 +111,10 @@ class _Tracer(TorchDispatchMode):
         self.made_by.update({id(y): len(self.ops) for y in made})
         self.held.extend(made)
         self.ops.append(op)
+
+
+class _TracingMode(_Tracer, TorchDispatchMode):
+    """In a class of its own: torch would import its compiler for a mode that defines __torch_dispatch__ itself."""
 
 
 def _window(name: str, args: Any) -> tuple[int, ...]:

@@ -6,10 +6,9 @@ from typing import Any
 
 import torch
 
-from pmeta import figures
 from pmeta.backbones import FourConv, ResNet12, initialise
 from pmeta.config import ImageConfig, parse_bytes
-from pmeta.cost import Cost, bound_mu_fw, cost
+from pmeta.cost import Cost, cost
 from pmeta.evaluate import TaskResult, evaluate_task, evaluation_loop
 from pmeta.images import ImageSet, Task, check_enough, open_split, sample_task
 from pmeta.inner import InnerLoop
@@ -18,7 +17,7 @@ from pmeta.log import Log
 from pmeta.meta import Meta, init_meta
 from pmeta.outer import MetaGradient, Outer, Schedule, meta_gradient
 from pmeta.runs import Run
-from pmeta.step_sizes import fit_budget, updated_layers
+from pmeta.step_sizes import fit_budget, mu_fw_bound, updated_layers
 from pmeta.take_in import take_in
 from pmeta.workers import Group
 
@@ -31,30 +30,32 @@ def train(group: Group, config: ImageConfig) -> dict[str, Any]:
 
     Every process of the group holds the same state and makes the same updates; process 0 alone writes and shows."""
     device = choose_device(config.device, group.rank)
-    run = Run(config.out)
-    if group.rank == 0:
-        run.start(dataclasses.asdict(config), MAY_DIFFER)
-    images = {split: open_images(config, split) for split in ("train", "val")}
-    net, meta = build(config, images["train"].shape, device)
-    outer = Outer(training_loop(net, config), meta, schedule(config), budget_choice(net, config))
-    with Log(run, group, config, outer) as log:
-        while outer.done < config.updates:
-            first = outer.done * config.meta_batch
-            numbers = range(first, min(first + config.meta_batch, config.tasks))
-            tasks = (task(config, images["train"], i, device) for i in group.share(numbers))
-            g = add_up(group, meta_gradient(outer.loop, outer.meta, tasks))
-            outer.update(g)
-            log.update(g, live_cost(net, outer.meta, config))
-            if log.epoch_ends():
-                log.epoch(validate(group, net, outer.meta, config, images["val"], device))
-            log.checkpoint()
-    if group.rank == 0:
-        draw(run, net, config)
+    with Run(config.out) as run:
+        if group.rank == 0:
+            run.start(dataclasses.asdict(config), MAY_DIFFER)
+        images = {split: open_images(config, split) for split in ("train", "val")}
+        net, meta = build(config, images["train"].shape, device)
+        outer = Outer(training_loop(net, config), meta, schedule(config), budget_choice(net, meta, config))
+        with Log(run, group, config, outer) as log:
+            while outer.done < config.updates:
+                first = outer.done * config.meta_batch
+                numbers = range(first, min(first + config.meta_batch, config.tasks))
+                tasks = (task(config, images["train"], i, device) for i in group.share(numbers))
+                g = add_up(group, meta_gradient(outer.loop, outer.meta, tasks))
+                outer.update(g)
+                log.update(g, live_cost(net, outer.meta, config))
+                if log.epoch_ends():
+                    log.epoch(validate(group, net, outer.meta, config, images["val"], device))
+                log.checkpoint()
+        if group.rank == 0:
+            draw(run, net, config)
     return log.best
 
 
 def draw(run: Run, net: Network, config: ImageConfig) -> None:
     """The learning curve, and the step sizes of the best model, as pictures in the run folder."""
+    from pmeta import figures  # late: matplotlib takes its time, and workers draw nothing
+
     metrics, best = run.metrics(), run.load("best")
     figures.learning_curves([(config.method_row().title, metrics)], run.path / "curve.png")
     if best is not None:
@@ -66,13 +67,13 @@ def choose_device(name: str, rank: int) -> torch.device:
     if name == "cpu" or (name == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")
     if not torch.cuda.is_available():
-        raise ValueError(f"--device is auto, cpu or cuda, got {name!r} and there is no GPU here: leave it out.")
+        raise ValueError(f"--device {name} needs a GPU, and there is none here: leave it out.")
     return torch.device("cuda", rank % torch.cuda.device_count())
 
 
-def open_images(config: ImageConfig, split: str, data: str | None = None) -> ImageSet:
-    """A split of the run's data, or of other data in the shape that the run's network takes."""
-    images = open_split(data or config.data, split, config.image_size)
+def open_images(config: ImageConfig, split: str) -> ImageSet:
+    """A split of the run's data, with enough of them for its tasks."""
+    images = open_split(config.data, split, config.image_size)
     check_enough(images, config.n_way, config.n_shot, config.n_query)
     return images
 
@@ -102,24 +103,20 @@ def schedule(config: ImageConfig) -> Schedule:
     return Schedule(config.updates, **shared | ({"lam": 0.0} if config.memory_budget else {}))
 
 
-def budget_choice(net: Network, config: ImageConfig) -> Callable[[Meta], Meta] | None:
-    """The choice of layers that a memory budget asks for."""
+def budget_choice(net: Network, meta: Meta, config: ImageConfig) -> Callable[[Meta], Meta] | None:
+    """The choice of layers that a memory budget asks for; raises ValueError where it is too small for any."""
     if not config.memory_budget:
         return None
-    budget, mu_fw = parse_bytes(config.memory_budget), _mu_bound(net, config)
-    return lambda meta: fit_budget(net, meta, budget, config.n_way * config.n_shot, mu_fw=mu_fw)
-
-
-def _mu_bound(net: Network, config: ImageConfig) -> dict[str, float]:
-    method = config.method_row()
-    attention = method.scores == "attention" and method.clip_ratio_fw is not None
-    return bound_mu_fw(net.ops, method.clip_ratio_fw or 0.0) if attention else {}
+    args = config.method_row(), parse_bytes(config.memory_budget), config.n_way * config.n_shot
+    fit_budget(net, meta, *args)  # better now than late in the training
+    return lambda meta: fit_budget(net, meta, *args)
 
 
 def live_cost(net: Network, meta: Meta, config: ImageConfig) -> Cost:
     """What adaptation at batch 1 would take now, with mu_fw at its bound."""
-    masks, attention = updated_layers(net, meta.updates()), config.method_row().scores == "attention"
-    return cost(net.ops, masks, config.n_way * config.n_shot, mu_fw=_mu_bound(net, config), attention=attention)
+    masks, method = updated_layers(net, meta.updates()), config.method_row()
+    mu_fw = mu_fw_bound(net, method)
+    return cost(net.ops, masks, config.n_way * config.n_shot, mu_fw=mu_fw, attention=method.scores == "attention")
 
 
 def task(config: ImageConfig, images: ImageSet, i: int, device: torch.device, seed: int | None = None) -> Task:

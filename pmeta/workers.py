@@ -3,21 +3,32 @@
 import ctypes
 import multiprocessing
 import os
+import shutil
+import signal
+import socket
 import tempfile
+import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from pmeta.errors import WorkerDiedError, for_user
+
 Result = TypeVar("Result")
+LOST = 3
+"""Exit code of a worker that ends because another process did."""
 
 
-class WorkerDiedError(RuntimeError):
-    """A worker process ended before its work was done."""
+class PeerLostError(RuntimeError):
+    """Another process of the group is gone; that one knows why."""
 
 
 class Group:
@@ -35,7 +46,8 @@ class Group:
         if self.size == 1:
             return tensors
         flat = torch.cat([t.detach().double().flatten().cpu() for t in tensors.values()])
-        dist.all_reduce(flat)
+        with _talking():
+            dist.all_reduce(flat)
         parts = flat.split([t.numel() for t in tensors.values()])
         return {name: part.view_as(t).to(t) for (name, t), part in zip(tensors.items(), parts, strict=True)}
 
@@ -44,7 +56,8 @@ class Group:
         if self.size == 1:
             return values
         parts: list[Any] = [None] * self.size
-        dist.all_gather_object(parts, values)
+        with _talking():
+            dist.all_gather_object(parts, values)
         longest = max(len(part) for part in parts)
         return [part[i] for i in range(longest) for part in parts if i < len(part)]
 
@@ -53,8 +66,17 @@ class Group:
         if self.size == 1:
             return value
         box = [value]
-        dist.broadcast_object_list(box)
+        with _talking():
+            dist.broadcast_object_list(box)
         return box[0]
+
+
+@contextmanager
+def _talking() -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:  # the connection is gone
+        raise PeerLostError(str(error)) from error
 
 
 def run(work: Callable[..., Result], args: tuple[Any, ...], workers: int) -> Result:
@@ -63,71 +85,125 @@ def run(work: Callable[..., Result], args: tuple[Any, ...], workers: int) -> Res
     Under torchrun this process is already one of many and takes its place among them. A worker that fails ends all with
     its own error."""
     keep_freed_memory()
-    if "TORCHELASTIC_RUN_ID" in os.environ:
-        dist.init_process_group("gloo")
-        torch.set_num_threads(1)
-        try:
-            return work(Group(dist.get_rank(), dist.get_world_size()), *args)
-        finally:
-            dist.destroy_process_group()
     with _one_thread():
+        if under_torchrun():
+            dist.init_process_group("gloo")
+            try:
+                return work(Group(dist.get_rank(), dist.get_world_size()), *args)
+            finally:
+                dist.destroy_process_group()
         return work(Group(), *args) if workers == 1 else _run_several(work, args, workers)
 
 
 def _run_several(work: Callable[..., Result], args: tuple[Any, ...], workers: int) -> Result:
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    spawn = multiprocessing.get_context("spawn")
-    with tempfile.TemporaryDirectory() as folder:
-        store = f"file://{folder}/store"
-        errors = [f"{folder}/error{rank}" for rank in range(workers)]
-        processes = [
-            spawn.Process(target=_worker, args=(work, args, rank, workers, store, errors[rank]), daemon=True)
-            for rank in range(1, workers)
-        ]
-        for process in processes:
-            process.start()
+    loopback = [name for _, name in socket.if_nameindex() if name.startswith("lo")]
+    if loopback:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback[0])
+    with tempfile.TemporaryDirectory(prefix="pmeta-") as folder:
+        started = [_start(work, args, rank, workers, folder) for rank in range(1, workers)]
         try:
-            dist.init_process_group("gloo", init_method=store, rank=0, world_size=workers)
+            if not all(worker.is_ready() for worker in started):  # joining one that is not there would hang
+                raise PeerLostError
+            _join(folder, 0, workers)
             return work(Group(0, workers), *args)
-        except RuntimeError as error:  # a collective fails at once when a worker's connection is gone
-            raise _cause(error, processes, errors) from error
+        except PeerLostError as error:
+            raise _cause(started, error) from error
         finally:
-            for process in processes:
-                process.join(0.5)
-                process.kill()
-                process.join()
+            for worker in started:
+                worker.end()
             if dist.is_initialized():
                 dist.destroy_process_group()
 
 
-def _worker(work: Callable[..., Any], args: tuple[Any, ...], rank: int, workers: int, store: str, error_path: str) -> None:
+def _join(folder: str, rank: int, workers: int) -> None:
+    with _talking():
+        dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=workers)
+
+
+@dataclass(frozen=True)
+class Worker:
+    """A process, and the line on which it says that it is ready and, if so, why it fails."""
+
+    rank: int
+    process: Any
+    line: Connection
+
+    def is_ready(self) -> bool:
+        """Wait until it is, or has ended."""
+        wait([self.line, self.process.sentinel])
+        return self._word() == "ready"
+
+    def _word(self) -> Any:
+        try:
+            return self.line.recv() if self.line.poll() else None
+        except EOFError:
+            return None
+
+    def error(self) -> Exception | None:
+        """What ended this worker, if it was not the end of another."""
+        word, code = self._word(), self.process.exitcode
+        if word:
+            message, trace = word
+            return ValueError(message) if message else WorkerDiedError(f"worker {self.rank} failed:\n{trace}")
+        if code in (None, 0, LOST):
+            return None
+        if code < 0:
+            return WorkerDiedError(f"worker {self.rank} was killed by signal {-code}: was there too little memory?")
+        return WorkerDiedError(f"worker {self.rank} ended with exit code {code} before its work was done.")
+
+    def end(self) -> None:
+        """Give it a moment to end by itself."""
+        self.process.join(0.5)
+        self.process.kill()
+        self.process.join()
+        self.line.close()
+
+
+def _start(work: Callable[..., Any], args: tuple[Any, ...], rank: int, workers: int, folder: str) -> Worker:
+    spawn = multiprocessing.get_context("spawn")  # fork is not safe beside torch's threads
+    ours, theirs = spawn.Pipe(duplex=False)
+    process = spawn.Process(target=_work, args=(work, args, rank, workers, folder, theirs), daemon=True)
+    process.start()
+    theirs.close()
+    return Worker(rank, process, ours)
+
+
+def _work(work: Callable[..., Any], args: tuple[Any, ...], rank: int, workers: int, folder: str, line: Any) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; process 0 ends the others
+    threading.Thread(target=_end_with_parent, args=(folder,), daemon=True).start()
     try:
         keep_freed_memory()
         torch.set_num_threads(1)
-        dist.init_process_group("gloo", init_method=store, rank=rank, world_size=workers)
+        line.send("ready")
+        _join(folder, rank, workers)
         work(Group(rank, workers), *args)
-    except KeyboardInterrupt:
-        os._exit(130)
-    except BaseException:
-        with open(error_path, "w") as file:
-            file.write(traceback.format_exc())
+    except PeerLostError:
+        os._exit(LOST)
+    except BaseException as error:
+        line.send((str(error) if for_user(error) else "", traceback.format_exc()))
         os._exit(1)
 
 
-def _cause(error: RuntimeError, processes: list[Any], error_paths: list[str]) -> RuntimeError:
-    """The error of the worker that died first, rather than that of the connection to it."""
-    for process in processes:
-        process.join(2)
-    for rank, process in enumerate(processes, start=1):
-        if process.exitcode is not None and process.exitcode < 0:
-            return WorkerDiedError(f"worker {rank} was killed by signal {-process.exitcode}: was there too little memory?")
-    for rank, path in enumerate(error_paths):
-        if os.path.exists(path):
-            with open(path) as file:
-                text = file.read()
-            if "Connection" not in text.splitlines()[-1]:
-                return WorkerDiedError(f"worker {rank} failed:\n{text}")
-    return error
+def _end_with_parent(folder: str) -> None:
+    """A worker may compute for minutes before it would notice that process 0 was killed."""
+    parent = multiprocessing.parent_process()
+    if parent:
+        parent.join()
+        shutil.rmtree(folder, ignore_errors=True)
+        os._exit(LOST)
+
+
+def _cause(workers: list[Worker], lost: PeerLostError) -> Exception:
+    """The error of the worker that failed first, rather than that of the connection to it."""
+    deadline = time.monotonic() + 10
+    while True:
+        alive = [worker.process.sentinel for worker in workers if worker.process.exitcode is None]
+        for worker in workers:
+            if error := worker.error():
+                return error
+        if not alive or time.monotonic() > deadline:
+            return WorkerDiedError(f"the processes lost each other ({lost}): start again to go on.")
+        wait(alive, timeout=1)
 
 
 @contextmanager
@@ -141,9 +217,13 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+def under_torchrun() -> bool:
+    return "TORCHELASTIC_RUN_ID" in os.environ
+
+
 def is_first() -> bool:
     """Whether this process is the one that writes and shows; under torchrun only one of many is."""
-    return os.environ.get("RANK", "0") == "0"
+    return not under_torchrun() or os.environ["RANK"] == "0"
 
 
 def default_workers() -> int:
@@ -156,5 +236,5 @@ def keep_freed_memory() -> None:
     """Tell glibc to keep freed memory for the next tensor: fresh pages for every activation cost half the time."""
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):
-        libc.mallopt(-3, 2**31 - 1)  # M_MMAP_THRESHOLD
+        libc.mallopt(-3, 2**31 - 1) or libc.mallopt(-3, 2**25)  # M_MMAP_THRESHOLD, of which older glibc admits 32 MiB
         libc.mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from pmeta.backbones import MLPPolicy
-from pmeta.cost import Cost, bound_mu_fw, cost
+from pmeta.cost import Cost, cost
 from pmeta.inner import InnerLoop
 from pmeta.layers import Network
 from pmeta.meta import Meta, init_meta
@@ -21,7 +21,7 @@ from pmeta.rl.navigation import Navigation
 from pmeta.rl.outer import Batch, collect, outer_update
 from pmeta.rl.policy import DivergedError, Env, initialise, policy_gradient
 from pmeta.runs import Run
-from pmeta.step_sizes import updated_layers
+from pmeta.step_sizes import mu_fw_bound, updated_layers
 from pmeta.take_in import take_in
 from pmeta.workers import Group
 
@@ -36,25 +36,25 @@ def train(group: Group, config: RLConfig) -> dict[str, Any]:
 
     Every process of the group holds the same state and makes the same updates; process 0 alone writes and shows."""
     torch.set_num_threads(1)  # the matrices are small: --workers uses the other cores better
-    run = Run(config.out)
-    if group.rank == 0:
-        run.start(dataclasses.asdict(config), MAY_DIFFER)
-    env = make_env(config)
-    net, meta = build(config, env)
-    outer = Outer(InnerLoop(net, config.method_row(), policy_gradient), meta, schedule(config))
-    with RLLog(run, group, config, outer) as log:
-        try:
-            while outer.done < config.epochs:
-                tasks = group.share(range(config.meta_batch))
-                data = run_tasks(config, env, outer.loop, outer.meta, (TRAIN, outer.done), tasks)
-                info = outer_update(outer, data, config, group)
-                log.update(returns(group, data, info), live_cost(net, outer.meta, config))
-                if log.epoch_ends():
-                    log.epoch(validate(group, env, net, outer.meta, config))
-                log.checkpoint()
-        except DivergedError as error:
-            raise DivergedError(f"{error} The last good checkpoint is kept in {run.path}.") from error
-    return log.best
+    with Run(config.out) as run:
+        if group.rank == 0:
+            run.start(dataclasses.asdict(config), MAY_DIFFER)
+        env = make_env(config)
+        net, meta = build(config, env)
+        outer = Outer(InnerLoop(net, config.method_row(), policy_gradient), meta, schedule(config))
+        with RLLog(run, group, config, outer) as log:
+            try:
+                while outer.done < config.epochs:
+                    tasks = group.share(range(config.meta_batch))
+                    data = run_tasks(config, env, outer.loop, outer.meta, (TRAIN, outer.done), tasks)
+                    info = outer_update(outer, data, config, group)
+                    log.update(returns(group, data, info), live_cost(net, outer.meta, config))
+                    if log.epoch_ends():
+                        log.epoch(validate(group, env, net, outer.meta, config))
+                    log.checkpoint()
+            except DivergedError as error:
+                raise DivergedError(f"{error} The last good checkpoint is kept in {run.path}.") from error
+        return log.best
 
 
 def make_env(config: RLConfig) -> Env:
@@ -99,9 +99,8 @@ def returns(group: Group, data: Batch, info: dict[str, float]) -> Returns:
 def live_cost(net: Network, meta: Meta, config: RLConfig) -> Cost:
     """What adaptation at batch 1 would take now, with mu_fw at its bound."""
     row = config.method_row()
-    attention = row.scores == "attention"
-    mu_fw = bound_mu_fw(net.ops, row.clip_ratio_fw or 0.0) if attention else {}
-    return cost(net.ops, updated_layers(net, meta.updates()), config.episodes, mu_fw=mu_fw, attention=attention)
+    masks, mu_fw = updated_layers(net, meta.updates()), mu_fw_bound(net, row)
+    return cost(net.ops, masks, config.episodes, mu_fw=mu_fw, attention=row.scores == "attention")
 
 
 def validate(group: Group, env: Env, net: Network, meta: Meta, config: RLConfig) -> list[TaskReturn]:

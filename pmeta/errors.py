@@ -1,0 +1,15 @@
+"""Errors whose message is for the user."""
+
+
+class WorkerDiedError(Exception):
+    """A worker process ended before its work was done."""
+
+
+def for_user(error: BaseException) -> bool:
+    """Whether its message is all that is shown: a missing file, or a ValueError raised in this package. Others are bugs."""
+    if not isinstance(error, ValueError):
+        return isinstance(error, FileNotFoundError | WorkerDiedError)
+    tb = error.__traceback__
+    while tb is not None and tb.tb_next is not None:
+        tb = tb.tb_next
+    return tb is not None and str(tb.tb_frame.f_globals.get("__name__", "")).partition(".")[0] == "pmeta"
