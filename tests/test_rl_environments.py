@@ -167,9 +167,9 @@ def test_registered_cheetah_equals_the_vectorised_one(registered):
 def test_registered_navigation_walks_to_a_given_goal(registered):
     env = gymnasium.make("pmeta/Navigation-v0", goal=(0.2, 0.1))
     env.reset(seed=0)
-    _, reward, done, _, info = env.step(np.array([0.1, 0.1]))
+    _, reward, done, _, info = env.step(np.array([1.0, 1.0]))
     assert reward == pytest.approx(-0.1)
     assert not done
-    *_, done, _, _ = env.step(np.array([0.1, 0.0]))
+    *_, done, _, _ = env.step(np.array([1.0, 0.0]))
     assert done
     assert info["task"].tolist() == [0.2, 0.1]

@@ -14,7 +14,7 @@ from pmeta.rl.navigation import Navigation
 class NavigationEnv(gymnasium.Env):
     """One episode of Navigation. `goal` fixes the task; without it every reset draws a new one."""
 
-    def __init__(self, goal: tuple[float, float] | None = None, action_scale: float = 1.0) -> None:
+    def __init__(self, goal: tuple[float, float] | None = None, action_scale: float = 0.1) -> None:
         self._env = Navigation(action_scale=action_scale)
         self._goal = None if goal is None else np.array([goal], dtype=np.float64)
         self.observation_space = Box(-np.inf, np.inf, (2,), np.float64)

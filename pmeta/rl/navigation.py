@@ -15,15 +15,15 @@ class Navigation:
     A task is a goal in [-0.5, 0.5]^2, and the state is the position. An episode ends within 0.01 of the goal.
 
     >>> env = Navigation()
-    >>> x, reward, done = env.step(np.zeros((1, 2)), np.array([[0.3, 0.4]]), np.array([[1.0, 0.05]]))
+    >>> x, reward, done = env.step(np.zeros((1, 2)), np.array([[0.3, 0.4]]), np.array([[9.0, 0.5]]))
     >>> x, reward, done
     (array([[0.1 , 0.05]]), array([-0.40311289]), array([False]))
     """
 
     horizon: int = 200
     """Steps after which an episode is cut off."""
-    action_scale: float = 1.0
-    """What an action is multiplied with before it is clipped to +-0.1; 1 is what MAML and its followers do."""
+    action_scale: float = 0.1
+    """What an action is multiplied with before it is clipped to +-0.1. MAML's own code has 0.1, pytorch-maml-rl 1."""
 
     obs_size = 2
     act_size = 2
