@@ -17,6 +17,7 @@ from pmeta.rl.outer import (
     differentiate,
     fisher_matrices,
     fisher_product,
+    line_search,
     measure,
     outer_update,
     shifted,
@@ -201,3 +202,28 @@ def test_shifted_adds_the_flat_step_in_the_order_of_theta():
     flat = torch.cat([(t - old).flatten() for t, old in zip(theta(new).values(), theta(meta).values(), strict=True)])
     torch.testing.assert_close(flat, torch.arange(sum(sizes), dtype=torch.float32), atol=1e-3, rtol=1e-5)
     assert torch.equal(new.alpha, meta.alpha)
+
+
+@pytest.mark.parametrize(
+    ("kl_of_full", "gain_from", "tried", "taken"),
+    [
+        (0.007, 0.0, [1.0], 1.0),
+        (0.0125, 0.0, [1.0, 0.8], 0.8),
+        (0.0007, 0.0, [1.0, 10**0.5], 10**0.5),  # far inside: lengthened once, to 0.7 of the bound
+        (0.0, 0.0, [1.0, 10.0], 10.0),
+        (0.007, 0.7, [1.0, 0.8, 0.64], 0.64),  # the surrogate rises at fractions above 0.7
+        (0.007, 1e-9, [1.0, 0.8, 0.64, 0.512, 0.0], 0.0),
+    ],
+)
+def test_line_search_by_hand(kl_of_full, gain_from, tried, taken):
+    """With a KL divergence that grows with the square of the step."""
+    asked = []
+
+    def at(fraction):
+        asked.append(fraction)
+        return (1.0 if not gain_from or fraction <= gain_from else -1.0), kl_of_full * fraction**2
+
+    fraction, _, divergence = line_search(at, dataclasses.replace(CONFIG, backtracks=4))
+    assert asked == pytest.approx(tried)
+    assert fraction == pytest.approx(taken)
+    assert divergence <= CONFIG.max_kl

@@ -106,6 +106,6 @@ class RLConfig:
 
 NAMED: dict[str, RLConfig] = {
     "navigation-paper": RLConfig(),
-    "cheetah-velocity-paper": RLConfig(env="cheetah-velocity", meta_batch=40),
+    "cheetah-velocity-paper": RLConfig(env="cheetah-velocity", meta_batch=40, fisher_episodes=5),
 }
 """Sec. 4.3: 500 meta epochs of 20 tasks (Half-Cheetah: 40), 20 episodes of 200 steps, one step of size 0.1."""

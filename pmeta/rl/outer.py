@@ -1,6 +1,7 @@
 """One outer update of few-shot reinforcement learning (Alg. 2 with TRPO, Sec. 4.3): from a state to a state."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -76,15 +77,35 @@ def outer_update(outer: Outer, data: Batch, config: RLConfig, group: Group) -> d
     still = {name: torch.zeros_like(t) for name, t in outer.meta.parameters().items()}
     outer.update(MetaGradient({**still, "alpha": g_alpha}, loss_before, math.nan, 1))  # Adam leaves what has no gradient
     start = outer.meta.map(Tensor.detach)
-    for fraction in [0.8**j for j in range(config.backtracks)] + [0.0]:
-        new = shifted(start, fraction * step)
-        loss_after, divergence = mean(torch.stack(measure(outer.loop, new, data, queries))).tolist()
-        if fraction == 0 or (divergence <= config.max_kl and loss_after < loss_before):
-            break
+
+    def at(fraction: float) -> tuple[float, float]:
+        loss_after, divergence = mean(torch.stack(measure(outer.loop, shifted(start, fraction * step), data, queries))).tolist()
+        return loss_before - loss_after, divergence
+
+    fraction, gain, divergence = line_search(at, config)
+    new = shifted(start, fraction * step).parameters()
     with torch.no_grad():
         for name, t in outer.meta.parameters().items():
-            t.copy_(new.parameters()[name])
-    return {"kl": divergence, "gain": loss_before - loss_after, "step": fraction}
+            t.copy_(new[name])
+    return {"kl": divergence, "gain": gain, "step": fraction}
+
+
+def line_search(at: Callable[[float], tuple[float, float]], config: RLConfig) -> tuple[float, float, float]:
+    """The fraction of the natural step to take, its gain and its KL divergence, from `at`: fraction -> (gain, KL).
+
+    A Fisher matrix from a few episodes can be too large and its step too short: a first try that stays far inside the trust
+    region is lengthened once, to the KL divergence that was aimed at. Then 0.8 of the step at each further try, and 0 at last.
+    """
+    fraction = 1.0
+    for j in range(config.backtracks):
+        gain, divergence = at(fraction)
+        if j == 0 and divergence < config.max_kl / 3:
+            fraction = min(10.0, math.sqrt(config.aim * config.max_kl / max(divergence, 1e-12)))
+        elif divergence <= config.max_kl and gain > 0:
+            return fraction, gain, divergence
+        else:
+            fraction *= 0.8
+    return 0.0, *at(0.0)
 
 
 def check_gradient(flat: Tensor) -> None:
