@@ -59,8 +59,6 @@ def main(argv: Sequence[str]) -> None:
 
 def info(options: argparse.Namespace) -> None:
     """Open the set, which decodes it if need be, and say what is in it."""
-    if options.size is not None and options.size < 1:
-        raise ValueError(f"--size must be at least 1, got {options.size}.")
     cached = open_source(options.root, options.size, None)
     classes = with_splits(cached)
     counts = {split: [count for own, _, _, count in classes if own == split] for split in SPLITS}

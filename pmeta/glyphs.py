@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import unicodedata
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -50,7 +50,10 @@ class Glyph(NamedTuple):
 def open_glyphs(size: int | None = None, channels: int | None = None, cache: Path | None = None) -> Cached:
     """The set at 28x28, grey, or enlarged to size x size and 3 channels for nets that were made for other data."""
     size, channels = size or SIZE, channels or 1
-    versions = f"matplotlib{version('matplotlib')}-pillow{version('pillow')}"
+    try:
+        versions = f"matplotlib{version('matplotlib')}-pillow{version('pillow')}"
+    except PackageNotFoundError:
+        raise ValueError("glyphs are drawn from matplotlib's fonts, and it is not installed: pip install matplotlib.") from None
 
     def build(file: BinaryIO) -> dict[str, Any]:
         glyphs = choose_glyphs()

@@ -89,9 +89,10 @@ def _write(data: Path, index: Path, root: str, build: Callable[[BinaryIO], dict[
 def _drop_stale(folder: Path, key: str, index: Path, root: str) -> None:
     """Remove what an older state of the same source left; processes that hold it mapped keep it until they end."""
     for old in folder.glob(f"{glob.escape(key)}-*.json"):
-        if old != index and json.loads(old.read_text(encoding="utf-8"))["root"] == root:
-            old.unlink(missing_ok=True)
-            old.with_suffix(".u8").unlink(missing_ok=True)
+        with contextlib.suppress(OSError, ValueError, KeyError):  # one that cannot be read is not known to be ours
+            if old != index and json.loads(old.read_text(encoding="utf-8"))["root"] == root:
+                old.unlink()
+                old.with_suffix(".u8").unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

@@ -41,6 +41,10 @@ Decoded = bytes | str | DifferentSizesError  # the pixels, or why the file is sk
 
 def open_source(root: str | Path, size: int | None, channels: int | None, cache: Path | None = None) -> Cached:
     """All splits of a folder, .tar or .zip, or of the embedded set `glyphs`."""
+    if size is not None and size < 1:
+        raise ValueError(f"the size of images must be at least 1, got {size}.")
+    if channels not in (None, 1, 3):
+        raise ValueError(f"images have 1 channel (grey) or 3 (colour), got {channels}.")
     if str(root) == "glyphs":
         return open_glyphs(size, channels, cache)
     return open_images(Path(root), size, channels, cache)

@@ -110,7 +110,8 @@ def _inside_tar(archive: Path) -> list[Member]:
 
 def _inside_zip(archive: Path) -> list[Member]:
     try:
-        infos = _zip(str(archive)).infolist()
+        with zipfile.ZipFile(archive) as file:
+            infos = file.infolist()
     except (zipfile.BadZipFile, OSError) as error:
         raise ValueError(f"cannot read {archive} as a zip ({error}): copy it again.") from None
     return [Member(_clean(i.filename), str(archive), -1, i.file_size, i.filename) for i in infos if not i.is_dir()]
@@ -125,8 +126,8 @@ def _hidden(name: str) -> bool:
 
 
 @functools.lru_cache(maxsize=8)
-def _zip(path: str) -> zipfile.ZipFile:
-    return zipfile.ZipFile(path)
+def _zip(path: str, mtime_ns: int) -> zipfile.ZipFile:
+    return zipfile.ZipFile(path)  # kept open from member to member, until the file changes
 
 
 def read(member: Member) -> bytes:
@@ -134,7 +135,7 @@ def read(member: Member) -> bytes:
     if member.size > MAX_FILE_BYTES:
         raise ValueError(f"{member.size} bytes, more than the {MAX_FILE_BYTES} that a picture may have")
     if member.offset < 0:
-        with _zip(member.file).open(member.inner) as inside:
+        with _zip(member.file, os.stat(member.file).st_mtime_ns).open(member.inner) as inside:
             return inside.read(member.size)
     with open(member.file, "rb") as file:
         file.seek(member.offset)

@@ -27,7 +27,7 @@ class Pooled(NamedTuple):
 
 
 def norm_pool(x: Tensor, weight: Tensor, groups: int, eps: float) -> Pooled:
-    """x_hat where the 2x2 max-pool of weight * x_hat chooses; a negative weight makes it choose the smallest. x is (B, C, H, W)."""
+    """x_hat of x (B, C, H, W) where the 2x2 max-pool of weight * x_hat chooses: with a negative weight the smallest."""
     return Pooled(*NormPool.apply(x.contiguous(memory_format=torch.channels_last), weight.detach(), groups, eps))
 
 

@@ -72,8 +72,9 @@ def query_gradient(
 
 def _hits(output: Any, y: Any) -> float:
     """How many samples have their largest output at the target's place; nan where that makes no sense."""
-    scores = isinstance(output, Tensor) and output.dim() == 2 and isinstance(y, Tensor) and y.dim() == 1
-    return float((output.argmax(1) == y).sum()) if scores else math.nan
+    if not (isinstance(output, Tensor) and isinstance(y, Tensor)) or y.is_floating_point():
+        return math.nan
+    return float((output.argmax(1) == y).sum()) if (output.dim(), y.dim()) == (2, 1) else math.nan
 
 
 def meta_gradient(loop: InnerLoop, meta: Meta, tasks: Iterable[tuple[Any, Any, Any, Any]]) -> MetaGradient:

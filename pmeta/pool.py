@@ -22,13 +22,25 @@ def run(function: Callable[[Job], Result], jobs: Sequence[Job], what: str, paral
     with contextlib.ExitStack() as stack:
         progress = stack.enter_context(Progress(console=Console(stderr=True), transient=True))
         done: Iterable[Result] = map(function, jobs)
-        if parallel and _can_spawn():
+        if parallel and not multiprocessing.current_process().daemon:  # which may have no children
             context = multiprocessing.get_context("spawn")  # fork is not safe beside torch's threads
-            done = stack.enter_context(ProcessPoolExecutor(os.cpu_count(), mp_context=context)).map(function, jobs)
+            executor = ProcessPoolExecutor(os.cpu_count(), mp_context=context)
+            stack.callback(executor.shutdown, cancel_futures=True)  # after an error the rest is not worth doing
+            with _main_hidden():
+                done = executor.map(function, jobs)
         yield from progress.track(done, total=len(jobs), description=what)
 
 
-def _can_spawn() -> bool:
-    """A new process imports the main module again, so there must be one to import: a script on stdin is none."""
-    path = getattr(sys.modules["__main__"], "__file__", None)
-    return path is None or os.path.exists(path)
+@contextlib.contextmanager
+def _main_hidden() -> Iterator[None]:
+    """Start processes that do not import the main module again: the jobs need nothing of it, and a user's script without
+    `if __name__ == "__main__"` would run all over in each of them."""
+    main = sys.modules["__main__"]
+    seen = {name: getattr(main, name, None) for name in ("__spec__", "__file__")}
+    for name in seen:
+        setattr(main, name, None)
+    try:
+        yield
+    finally:
+        for name, value in seen.items():
+            setattr(main, name, value)

@@ -72,7 +72,7 @@ def test_a_contact_sheet_shows_a_class_a_row(birds, tmp_path):
     ("arguments", "message"),
     [
         (["info", "nowhere"], "no data at .*nowhere: give a folder"),
-        (["info", "x", "--size", "0"], "--size must be at least 1, got 0"),
+        (["info", "x", "--size", "0"], "the size of images must be at least 1, got 0"),
         (["import", "cub", "nowhere", "dst"], "nowhere is not there; for cub give"),
         (["import", "cub"], r"the following arguments are required: SRC, DST \(see pmeta data import --help\)"),
         ([], r"the following arguments are required: \{import,info\} \(see pmeta data --help\)"),

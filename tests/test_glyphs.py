@@ -2,7 +2,7 @@
 
 import hashlib
 import unicodedata
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from itertools import combinations
 
 import numpy as np
@@ -64,10 +64,15 @@ def test_look_alikes_of_other_scripts_are_left_out(chosen):
     assert not characters & set("éñöŽ")  # with accents
 
 
-def test_no_two_classes_look_alike_in_any_fonts(chosen):
-    looks = [(i, look(g.character, font)) for i, g in enumerate(chosen) for font in g.fonts]
+@pytest.fixture(scope="module")
+def looks(chosen):
+    """(class, look) of every drawing that is used."""
+    return [(i, look(g.character, font)) for i, g in enumerate(chosen) for font in g.fonts]
+
+
+def test_no_two_classes_look_alike_in_any_fonts(looks):
     owners = np.array([i for i, _ in looks])
-    values = np.stack([l.ravel() for _, l in looks if l is not None]).astype(np.float32)
+    values = np.stack([drawn.ravel() for _, drawn in looks]).astype(np.float32)
     norms = (values**2).sum(1)
     for start in range(0, len(values), 1024):
         part = slice(start, start + 1024)
@@ -76,13 +81,13 @@ def test_no_two_classes_look_alike_in_any_fonts(chosen):
         assert (owners[part, None] == owners)[alike].all()
 
 
-def test_the_box_for_missing_characters_is_no_class(chosen):
+def test_the_box_for_missing_characters_is_no_class(looks):
     boxes = [box.astype(int) for font in glyphs.FONTS if (box := look(chr(0x10FFFF), font)) is not None]
     assert boxes
-    for g in chosen:
-        for font in g.fonts:
-            drawn = np.asarray(look(g.character, font)).astype(int)
-            assert all(5 * ((drawn - box) ** 2).sum() >= (drawn**2).sum() + (box**2).sum() for box in boxes)
+    drawn = np.stack([drawn for _, drawn in looks]).astype(int)  # (n, LOOK, LOOK)
+    for box in boxes:
+        distance = ((drawn - box) ** 2).sum((1, 2))
+        assert (5 * distance >= (drawn**2).sum((1, 2)) + (box**2).sum()).all()
 
 
 def test_samples_have_ink_stay_inside_and_differ(splits):
@@ -106,6 +111,15 @@ def test_the_same_bytes_when_drawn_again(splits, chosen):
 def test_the_same_bytes_on_every_machine(splits):
     digest = hashlib.sha256(splits["train"].images.tobytes()).hexdigest()  # of all splits: they share one array
     assert digest == "78b8c20a0eb2e3f7709555b9d76d8e4a49a99238714f5901ed8431331fc76505"
+
+
+def test_without_matplotlib_the_error_says_so(monkeypatch):
+    def missing(name):
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(glyphs, "version", missing)
+    with pytest.raises(ValueError, match="drawn from matplotlib's fonts, and it is not installed: pip install matplotlib"):
+        open_glyphs()
 
 
 def test_drawing_uses_the_fonts_in_turn():

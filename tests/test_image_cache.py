@@ -56,6 +56,12 @@ def test_only_older_states_of_the_same_source_are_dropped(tmp_path):
     assert {path.stem for path in tmp_path.glob("*.u8")} == {"key-other", "key2-old", "key-new"}
 
 
+def test_a_broken_neighbour_does_no_harm(tmp_path):
+    (tmp_path / "key-older.json").write_text("{")
+    open_or_build(tmp_path, "key", "new", "root", build)
+    assert (tmp_path / "key-older.json").exists()
+
+
 def slow_build(file):
     count = int(os.environ["PMETA_TEST_SIZE"])
     with open(os.environ["PMETA_TEST_LOG"], "a") as log:

@@ -116,6 +116,14 @@ def test_names_that_climb_out_of_an_archive_are_only_labels(tmp_path):
     assert sorted(tmp_path.rglob("*")) == before
 
 
+def test_a_zip_that_changes_is_read_anew(tmp_path):
+    zip_file(tmp_path / "x.zip", "a/1.png", "b/1.png")
+    assert list(layout(tmp_path / "x.zip")) == [("", "a"), ("", "b")]
+    zip_file(tmp_path / "x.zip", "c/longer.png", "d/1.png")
+    os.utime(tmp_path / "x.zip", ns=(7, 7))
+    assert layout(tmp_path / "x.zip") == {("", "c"): ["c/longer.png"], ("", "d"): ["d/1.png"]}
+
+
 def test_links_inside_a_tar_are_not_followed(tmp_path):
     (tmp_path / "secret").write_text("secret")
     with tarfile.open(tmp_path / "x.tar", "w") as file:

@@ -166,3 +166,7 @@ def test_a_root_with_too_few_classes_to_split_says_so(tmp_path):
 def test_channels_can_be_asked_for(birds):
     root = birds.name.removeprefix("train of ")
     assert open_split(root, "train", 6, channels=3).shape == (3, 6, 6)
+    with pytest.raises(ValueError, match=r"images have 1 channel \(grey\) or 3 \(colour\), got 2"):
+        open_split(root, "train", 6, channels=2)
+    with pytest.raises(ValueError, match="the size of images must be at least 1, got 0"):
+        open_split(root, "train", 0)

@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import os
 import pickle
 import tarfile
 import zipfile
@@ -18,6 +17,7 @@ from pmeta.image_files import group, list_members, scan
 from pmeta.images import open_split
 from pmeta.importers import KINDS, import_data
 from pmeta.importers.cifar100 import CIFAR_FS, FC100
+from pmeta.importers.omniglot import CHARACTERS
 from pmeta.importers.write import Picture, write_pictures
 
 
@@ -237,10 +237,12 @@ def test_omniglot(tmp_path):
     assert ("test", "ULOG/character26") in found
 
 
-def test_omniglot_that_is_not_whole(tmp_path):
-    omniglot(tmp_path / "src")
-    os.rename(tmp_path / "src/images_evaluation.zip", tmp_path / "x.zip")
-    with pytest.raises(ValueError, match=r"images_evaluation\.zip is missing: the split takes characters of"):
+def test_omniglot_that_is_not_whole(tmp_path, monkeypatch):
+    (tmp_path / "src").mkdir()
+    with zipfile.ZipFile(tmp_path / "src/images_background.zip", "w") as archive:
+        archive.writestr("images_background/Greek/character01/0394_01.png", picture(0))
+    monkeypatch.setitem(CHARACTERS, "images_background", 1)
+    with pytest.raises(ValueError, match=r"images_evaluation\.zip is missing: the split takes characters of both zips"):
         import_data("omniglot", tmp_path / "src", tmp_path / "dst")
     with zipfile.ZipFile(tmp_path / "src/images_evaluation.zip", "w") as archive:
         archive.writestr("images_evaluation/Angelic/character01/0965_01.png", picture(0))

@@ -24,12 +24,11 @@ def split_of(part: str, alphabet: str, character: str) -> str:
 
 def pictures(src: Path) -> Iterator[Picture]:
     """<part>/<alphabet>/<character>/<drawing>.png of images_background.zip and images_evaluation.zip, kept as they are."""
+    for part in CHARACTERS:
+        if not (src / f"{part}.zip").is_file():
+            raise ValueError(f"{src / part}.zip is missing: the split takes characters of both zips.")
     for part, expected in CHARACTERS.items():
         path = src / f"{part}.zip"
-        if not path.is_file():
-            raise ValueError(
-                f"{path} is missing: the split takes characters of {' and '.join(f'{p}.zip' for p in CHARACTERS)}."
-            )
         seen: set[str] = set()
         try:
             with zipfile.ZipFile(path) as archive:
