@@ -78,7 +78,7 @@ def test_rollout_replays_to_the_same_rewards():
 def test_after_the_goal_everything_is_zero():
     w = stack(policies(1))
     w = {name: torch.zeros_like(t) for name, t in w.items()} | {"log_std": torch.full((1, 2), -20.0)}
-    w["fc3.bias"] = torch.tensor([[0.1, 0.0]])
+    w["fc3.bias"] = torch.tensor([[1.0, 0.0]])
     out = rollout(Navigation(horizon=6), w, np.array([[0.3, 0.0]]), 1, generators(0))
     assert out.mask[0, 0].tolist() == [1, 1, 1, 0, 0, 0]
     assert out.rewards[0, 0].tolist() == pytest.approx([-0.2, -0.1, 0, 0, 0, 0], abs=1e-7)
