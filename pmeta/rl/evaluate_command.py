@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import sys
 from typing import Any
 
 import torch
@@ -47,7 +48,8 @@ def evaluate(group: Group, path: str, tasks: int, batch: int | None, seed: int, 
     numbers = group.share(range(tasks))
     chunks = [numbers[i : i + CHUNK] for i in range(0, len(numbers), CHUNK)]
     results = []
-    for chunk in track(chunks, "adapting", console=Console(stderr=True), disable=group.rank > 0, transient=True):
+    quiet = group.rank > 0 or not sys.stderr.isatty()
+    for chunk in track(chunks, "adapting", console=Console(stderr=True), disable=quiet, transient=True):
         data = run_tasks(config, env, loop, meta, (TEST, 0), chunk, seed)
         results += task_returns(loop, meta, data)
         if render and group.rank == 0 and chunk is chunks[0]:
