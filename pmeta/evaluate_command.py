@@ -33,8 +33,8 @@ class EvaluateConfig:
     """Folder of classes to draw tasks from; by default that of the run."""
     split: Literal["train", "val", "test"] = "test"
     """Which classes."""
-    tasks: int = 5000
-    """Number of tasks."""
+    tasks: int | None = None
+    """Number of tasks; by default the paper's, 5000 for images and 400 for reinforcement learning."""
     batch: int | None = 1
     """Samples that adaptation takes at a time (gradient accumulation); None: the whole support set."""
     n_way: int | None = None
@@ -51,6 +51,8 @@ class EvaluateConfig:
     """Processes; 0: one for each core."""
     json: bool = False
     """Print one JSON object instead of tables."""
+    render: str = ""
+    """Of a policy: write a picture of episodes before and after adaptation here."""
 
     def __post_init__(self) -> None:
         for name in ("tasks", "batch"):
@@ -63,9 +65,26 @@ class EvaluateConfig:
 def main(argv: list[str]) -> None:
     """Run the command."""
     config = tyro.cli(EvaluateConfig, args=argv, prog="pmeta evaluate", description=EvaluateConfig.__doc__)
+    if "env" in Run(config.run).config():
+        return _policy(config)
+    if config.render:
+        raise ValueError("--render shows episodes of a policy, and this run has none: leave it out.")
     net_layers, summary = workers.run(evaluate, (config,), config.workers or workers.default_workers())
     if workers.is_first():
         show(config, net_layers, summary)
+
+
+def _policy(config: EvaluateConfig) -> None:
+    """The same for a run on reinforcement learning."""
+    from pmeta.rl import evaluate_command as rl
+    from pmeta.rl.render import check_path
+
+    if config.render:
+        check_path(config.render)
+    args = (config.run, config.tasks or 400, config.batch, config.seed, config.render)
+    layers, summary = workers.run(rl.evaluate, args, config.workers or workers.default_workers())
+    if workers.is_first():
+        rl.show(config.run, layers, summary, config.json)
 
 
 def load(path: str) -> tuple[ImageConfig, Any]:
@@ -119,7 +138,7 @@ def evaluate(group: Group, config: EvaluateConfig) -> tuple[list[str], Summary]:
     images = open_images(drawn, config.split, config.data, image)
     net, meta = restore(trained, best.tensors, image, device)
     loop = evaluation_loop(net, trained.method_row(), config.batch)
-    numbers = group.share(range(config.tasks))
+    numbers = group.share(range(config.tasks or 5000))
     quiet = group.rank > 0 or not sys.stderr.isatty()
     shown = track(numbers, "adapting", console=Console(stderr=True), disable=quiet, transient=True)
     results = [evaluate_task(loop, meta, task(drawn, images, i, device, config.seed)) for i in shown]

@@ -3,29 +3,50 @@
 import math
 import sys
 import time
-from typing import Any
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from pmeta.config import ImageConfig
 from pmeta.cost import Cost
-from pmeta.evaluate import TaskResult, summarise
-from pmeta.outer import MetaGradient, Outer
+from pmeta.evaluate import summarise
+from pmeta.methods import Method
+from pmeta.outer import Outer
 from pmeta.runs import Run
 from pmeta.workers import Group
 
 CHECKPOINT_SECONDS = 30.0
 
 
+class Settings(Protocol):
+    """What the log asks of a run's settings, for images and for reinforcement learning."""
+
+    @property
+    def tasks(self) -> int: ...
+    @property
+    def meta_batch(self) -> int: ...
+    @property
+    def epoch_tasks(self) -> int: ...
+    @property
+    def updates(self) -> int: ...
+    @property
+    def tensorboard(self) -> bool: ...
+    def method_row(self) -> Method: ...
+
+
 class Log:
     """The record of one run. All processes keep it, process 0 writes and shows it."""
 
-    def __init__(self, run: Run, group: Group, config: ImageConfig, outer: Outer):
+    sums: tuple[str, ...] = ("loss", "correct", "tasks", "skipped")
+    """What is added up from update to update until the epoch ends."""
+    scalars: tuple[str, ...] = ("loss", "train_accuracy", "val_accuracy", "memory_mb", "exact_memory_mb", "gmac")
+    """What TensorBoard shows."""
+
+    def __init__(self, run: Run, group: Group, config: Settings, outer: Outer):
         self.run, self.group, self.config, self.outer = run, group, config, outer
         self.first = group.rank == 0
         self.best: dict[str, Any] = {}
-        self.since_epoch = {"loss": 0.0, "correct": 0.0, "tasks": 0, "skipped": 0}
+        self.since_epoch: dict[str, float] = dict.fromkeys(self.sums, 0)
         self.skipped = self.metrics_length = 0
         self.cost: Cost | None = None
         self._resume()
@@ -67,8 +88,8 @@ class Log:
     def tasks_done(self) -> int:
         return min(self.outer.done * self.config.meta_batch, self.config.tasks)
 
-    def update(self, g: MetaGradient, cost: Cost) -> None:
-        """Take note of an outer update."""
+    def update(self, g: Any, cost: Cost) -> None:
+        """Take note of an outer update, which has all of `sums`."""
         self.cost = cost
         for key in self.since_epoch:
             self.since_epoch[key] += getattr(g, key)
@@ -96,7 +117,7 @@ class Log:
         per_epoch = max(1, round(self.config.epoch_tasks / self.config.meta_batch))
         return self.outer.done % per_epoch == 0 or self.outer.done == self.config.updates
 
-    def epoch(self, results: list[TaskResult]) -> None:
+    def epoch(self, results: list[Any]) -> None:
         """Log a validation, and keep the model if it is the best so far among those whose layers are chosen."""
         summary = summarise(results)
         record = {
@@ -113,11 +134,15 @@ class Log:
             "alpha": self.outer.meta.alpha.tolist(),
             "seconds": round(time.monotonic() - self.started, 1),
         }
-        self.since_epoch = dict.fromkeys(self.since_epoch, 0)
+        self.since_epoch = dict.fromkeys(self.sums, 0)
         better = not self.best or summary.accuracy > self.best["val_accuracy"]
         if self.outer.frozen and better:
             keys = ("tasks", "val_accuracy", "val_ci95", "memory_mb", "exact_memory_mb", "gmac")
             self.best = {"input": list(self.outer.loop.net.ops[0].x), **{key: record[key] for key in keys}}
+        self.keep(record)
+
+    def keep(self, record: dict[str, Any]) -> None:
+        """Write what a validation showed, the model if it is now the best, and a checkpoint."""
         if not self.first:
             return
         if self.best.get("tasks") == record["tasks"]:
@@ -126,15 +151,18 @@ class Log:
         self._show(record)
         self.checkpoint(now=True)
 
-    def _show(self, r: dict[str, Any]) -> None:
-        line = (
+    def line(self, r: dict[str, Any]) -> str:
+        """One line for a validation."""
+        return (
             f"{r['tasks']:>7} tasks  loss {r['loss']:.3f}  train {r['train_accuracy']:.1f} %  "
             f"val {r['val_accuracy']:.2f} ± {r['val_ci95']:.2f} %  memory {r['memory_mb']:.2f} MB"
         )
+
+    def _show(self, r: dict[str, Any]) -> None:
         skipped = f"  [red]{self.skipped} tasks skipped[/red]" if self.skipped else ""
-        self.bar.console.print(line + skipped, highlight=False, soft_wrap=True)
+        self.bar.console.print(self.line(r) + skipped, highlight=False, soft_wrap=True)
         if self.board:
-            for key in ("loss", "train_accuracy", "val_accuracy", "memory_mb", "exact_memory_mb", "gmac"):
+            for key in self.scalars:
                 self.board.add_scalar(key, r[key], r["tasks"])
 
     def checkpoint(self, now: bool = False) -> None:
@@ -153,7 +181,7 @@ class Log:
         self.saved_at = time.monotonic()
 
 
-def _tensorboard(run: Run, config: ImageConfig) -> Any:
+def _tensorboard(run: Run, config: Settings) -> Any:
     if not config.tensorboard:
         return None
     try:

@@ -5,7 +5,11 @@ from typing import Any
 
 import tyro
 
-from pmeta.config import NAMED
+from pmeta.config import NAMED as IMAGES
+from pmeta.rl.config import NAMED as RL
+from pmeta.rl.config import RLConfig
+
+NAMED: dict[str, Any] = {**IMAGES, **RL}
 
 USAGE = """usage: pmeta train NAME --out RUN [--data DIR] [--method METHOD] [--tasks N] [--workers W] [options]
 
@@ -25,7 +29,11 @@ def main(argv: list[str]) -> None:
     if not config.out:
         raise ValueError("--out names the run folder, got none: say where to keep the run, as in --out runs/first.")
     from pmeta import workers
-    from pmeta.train import train
+
+    if isinstance(config, RLConfig):
+        from pmeta.rl.train import train
+    else:
+        from pmeta.train import train  # type: ignore[assignment]
 
     best = workers.run(train, (config,), config.workers or workers.default_workers())
     if workers.is_first():
@@ -43,6 +51,7 @@ def parse(argv: list[str]) -> Any:
 
 
 def _report(out: str, best: dict[str, Any]) -> None:
-    accuracy = f"{best['val_accuracy']:.2f} ± {best['val_ci95']:.2f} % on validation after {best['tasks']} tasks"
-    print(f"best: {accuracy}, {best['memory_mb']:.2f} MB to adapt (exact: {best['exact_memory_mb']:.2f} MB)", file=sys.stdout)
+    unit, score = ("", best["val_after"]) if "val_after" in best else (" %", best["val_accuracy"])
+    reached = f"{score:.2f} ± {best['val_ci95']:.2f}{unit} on validation after {best['tasks']} tasks"
+    print(f"best: {reached}, {best['memory_mb']:.2f} MB to adapt (exact: {best['exact_memory_mb']:.2f} MB)", file=sys.stdout)
     print(f"kept in {out}/best.safetensors; next: pmeta evaluate {out}")

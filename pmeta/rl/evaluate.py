@@ -1,0 +1,88 @@
+"""Unseen tasks (Sec. 4.3, Table 3): return before and after adaptation with CI95, and what adapting costs."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from pmeta.cost_ops import MB, WORD
+from pmeta.evaluate import task_cost
+from pmeta.inner import InnerLoop
+from pmeta.meta import Meta
+from pmeta.rl.outer import Batch
+
+
+class TaskReturn(NamedTuple):
+    """One task: its mean return over the episodes, and the cost of adapting to it."""
+
+    before: float
+    after: float
+    peak_words: float
+    """In the paper's accounting, which leaves out the estimate of the advantages."""
+    exact_peak_words: float
+    """With the episodes that are kept for the baseline."""
+    macs: float
+    ratios: Tensor
+    """Share of the weights of layer l that step k updates. (K, L)"""
+
+
+def task_returns(loop: InnerLoop, meta: Meta, data: Batch) -> list[TaskReturn]:
+    """The results of the tasks of a batch."""
+    out = []
+    for before, after, (x, y), adapted in zip(*data.returns(), data.support, data.adapted, strict=True):
+        peak, exact, macs, ratios = task_cost(loop, meta, adapted.scores, len(x))
+        kept = x.numel() + y.numel()  # observations, actions and rewards of every episode
+        out.append(TaskReturn(float(before), float(after), peak, exact + kept, macs, ratios))
+    return out
+
+
+@dataclass(frozen=True)
+class ReturnSummary:
+    """The mean over tasks, as in the paper's Table 3, and the worst task."""
+
+    tasks: int
+    before: float
+    """Return without adaptation."""
+    before_ci95: float
+    after: float
+    """Return after adaptation, the paper's figure."""
+    after_ci95: float
+    memory_mb: float
+    """Mean over tasks of the peak, in the paper's accounting."""
+    worst_memory_mb: float
+    exact_memory_mb: float
+    """With the episodes that are kept for the baseline."""
+    worst_exact_memory_mb: float
+    gmac: float
+    """One adaptation step over all episodes."""
+    worst_gmac: float
+    update_ratios: list[list[float]]
+    """Mean over tasks, a row for each step, a column for each layer."""
+
+
+def summarise(results: Iterable[TaskReturn]) -> ReturnSummary:
+    """Mean, CI95 = 1.96 std / sqrt(n), and worst."""
+    results = list(results)
+    columns = [torch.tensor([float(r[i]) for r in results], dtype=torch.float64) for i in range(5)]
+    before, after, peak, exact, macs = columns
+    n, to_mb = len(results), WORD / MB
+
+    def ci95(values: Tensor) -> float:
+        return 1.96 * float(values.std()) / n**0.5 if n > 1 else float("nan")
+
+    return ReturnSummary(
+        tasks=n,
+        before=float(before.mean()),
+        before_ci95=ci95(before),
+        after=float(after.mean()),
+        after_ci95=ci95(after),
+        memory_mb=float(peak.mean()) * to_mb,
+        worst_memory_mb=float(peak.max()) * to_mb,
+        exact_memory_mb=float(exact.mean()) * to_mb,
+        worst_exact_memory_mb=float(exact.max()) * to_mb,
+        gmac=float(macs.mean()) / 1e9,
+        worst_gmac=float(macs.max()) / 1e9,
+        update_ratios=torch.stack([r.ratios for r in results]).mean(0).tolist(),
+    )

@@ -1,0 +1,81 @@
+"""`pmeta evaluate RUN` for a policy: unseen tasks, adapted to one episode at a time as a device does."""
+
+import dataclasses
+import json
+import sys
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from pmeta.inner import InnerLoop
+from pmeta.layers import Network
+from pmeta.meta import Meta
+from pmeta.rl.config import RLConfig
+from pmeta.rl.evaluate import ReturnSummary, summarise, task_returns
+from pmeta.rl.policy import Env, policy_gradient
+from pmeta.rl.render import draw
+from pmeta.rl.train import TEST, build, make_env, run_tasks
+from pmeta.runs import Run
+from pmeta.workers import Group
+
+CHUNK = 20
+"""Tasks whose episodes are stepped together."""
+
+
+def restore(path: str) -> tuple[RLConfig, Env, Network, Meta]:
+    """The settings of a run, and the policy of its best checkpoint; layers with alpha = 0 are left alone altogether."""
+    run = Run(path)
+    known = {f.name for f in dataclasses.fields(RLConfig)}
+    config = RLConfig(**{key: value for key, value in run.config().items() if key in known})
+    best = run.load("best")
+    if best is None:
+        raise ValueError(f"{path} has no best model yet: it is chosen when the layers are; go on with pmeta train.")
+    env = make_env(config)
+    net, meta = build(config, env)
+    meta = meta.with_parameters({name: best.tensors[name] for name in meta.parameters()})
+    meta = dataclasses.replace(meta, mask=best.tensors["mask"].bool())
+    return config, env, net, dataclasses.replace(meta, mask=meta.updates())
+
+
+def evaluate(group: Group, path: str, tasks: int, batch: int | None, seed: int, render: str) -> tuple[list[str], ReturnSummary]:
+    """The names of the layers, and the summary over all tasks; each process of the group takes its share of them."""
+    torch.set_num_threads(1)
+    config, env, net, meta = restore(path)
+    loop = InnerLoop(net, config.method_row(), policy_gradient, batch=batch)
+    numbers = group.share(range(tasks))
+    chunks = [numbers[i : i + CHUNK] for i in range(0, len(numbers), CHUNK)]
+    results = []
+    quiet = group.rank > 0 or not sys.stderr.isatty()
+    for chunk in track(chunks, "adapting", console=Console(stderr=True), disable=quiet, transient=True):
+        data = run_tasks(config, env, loop, meta, (TEST, 0), chunk, seed)
+        results += task_returns(loop, meta, data)
+        if render and group.rank == 0 and chunk is chunks[0]:
+            draw(config.env, data, render)
+    return [layer.name for layer in net.layers], summarise(group.gather(results))
+
+
+def show(path: str, layers: list[str], summary: ReturnSummary, as_json: bool) -> None:
+    """Print the summary."""
+    if as_json:
+        print(json.dumps({"run": path, "layers": layers, **dataclasses.asdict(summary)}))
+        return
+    console = Console()
+    before, after = (f"{m:.2f} ± {ci:.2f}" for m, ci in _returns(summary))
+    console.print(f"return [bold]{after}[/bold] after adaptation ({before} before) on {summary.tasks} tasks", highlight=False)
+    costs = Table("a task", "mean", "worst")
+    costs.add_row("peak memory, paper's accounting", f"{summary.memory_mb:.3f} MB", f"{summary.worst_memory_mb:.3f} MB")
+    exact = (f"{summary.exact_memory_mb:.3f} MB", f"{summary.worst_exact_memory_mb:.3f} MB")
+    costs.add_row("peak memory, exact, with the episodes kept", *exact)
+    costs.add_row("GMACs of a step", f"{summary.gmac:.3f}", f"{summary.worst_gmac:.3f}")
+    console.print(costs)
+    ratios = Table("share of weights updated", *[f"step {k + 1}" for k in range(len(summary.update_ratios))])
+    for l, name in enumerate(layers):
+        ratios.add_row(name, *[f"{row[l]:.2f}" if row[l] else "·" for row in summary.update_ratios])
+    console.print(ratios)
+
+
+def _returns(s: ReturnSummary) -> list[Any]:
+    return [(s.before, s.before_ci95), (s.after, s.after_ci95)]

@@ -1,0 +1,71 @@
+"""What a training run on reinforcement learning writes and shows: the log of the images with returns for accuracies."""
+
+import time
+from typing import Any, NamedTuple
+
+from pmeta.log import Log
+from pmeta.rl.evaluate import summarise
+
+
+class Returns(NamedTuple):
+    """An outer update, sums over its tasks."""
+
+    before: float
+    after: float
+    tasks: int
+    kl: float
+    gain: float
+    """How much the surrogate fell."""
+    step: float
+    """The fraction of the natural step that was taken."""
+    skipped: int = 0
+
+
+class RLLog(Log):
+    """The record of one run. All processes keep it, process 0 writes and shows it."""
+
+    sums = ("before", "after", "tasks", "kl", "gain", "step", "skipped")
+    scalars = ("before", "after", "val_before", "val_after", "memory_mb", "exact_memory_mb", "gmac", "kl")
+
+    def status(self) -> str:
+        """The line beside the progress bar."""
+        parts = [f"return {self._mean('before'):.1f} -> {self._mean('after'):.1f}"]
+        if self.best:
+            parts.append(f"best val {self.best['val_after']:.1f}")
+        if self.cost:
+            parts.append(f"memory {self.cost.memory_mb:.2f} MB")
+        return "  ".join(parts)
+
+    def epoch(self, results: list[Any]) -> None:
+        """Log a validation, and keep the model if it is the best so far among those whose layers are chosen."""
+        summary = summarise(results)
+        updates = max(1, round(self.since_epoch["tasks"] / self.config.meta_batch))
+        record: dict[str, Any] = {
+            "epoch": self.outer.done,
+            "tasks": self.tasks_done,
+            "before": self._mean("before"),
+            "after": self._mean("after"),
+            **{key: self.since_epoch[key] / updates for key in ("kl", "gain", "step")},
+            "val_before": summary.before,
+            "val_after": summary.after,
+            "val_ci95": summary.after_ci95,
+            "memory_mb": summary.memory_mb,
+            "exact_memory_mb": summary.exact_memory_mb,
+            "gmac": summary.gmac,
+            "frozen": self.outer.frozen,
+            "alpha": self.outer.meta.alpha.tolist(),
+            "std": self.outer.meta.w["log_std"].exp().tolist(),
+            "seconds": round(time.monotonic() - self.started, 1),
+        }
+        self.since_epoch = dict.fromkeys(self.sums, 0)
+        if self.outer.frozen and (not self.best or summary.after > self.best["val_after"]):
+            keys = ("epoch", "tasks", "val_before", "val_after", "val_ci95", "memory_mb", "exact_memory_mb", "gmac")
+            self.best = {key: record[key] for key in keys}
+        self.keep(record)
+
+    def line(self, r: dict[str, Any]) -> str:
+        """One line for a validation."""
+        return (
+            f"{r['epoch']:>5} epochs  return {r['before']:.1f} -> {r['after']:.1f}  "
+            f"val {r['val_before']:.1f} -> {r['val_after']:.2f} ± {r['val_ci95']:.2f}  memory {r['memory_mb']:.2f} MB"
+        )
