@@ -77,9 +77,9 @@ class InnerLoop:
         for more, _ in parts[1:]:
             g_w = {name: g + more[name] for name, g in g_w.items()}
         new = dict(w)
-        for layer in live:
-            for name in layer.params:
-                new[name] = w[name] - meta.alpha[k, self.net.layers.index(layer)] * g_w[name]  # Eq. 14
+        for layer, alpha in zip(self.net.layers, meta.alpha[k].unbind(), strict=True):
+            for name in layer.params if layer in live else ():
+                new[name] = w[name] - alpha * g_w[name]  # Eq. 14
         return new, _joined([used for _, used in parts])
 
     def _gradients(
