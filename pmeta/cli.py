@@ -11,6 +11,8 @@ COMMANDS = {  # name: (module:function that takes the arguments and may return a
     "quickstart": ("pmeta.quickstart:main", "train and compare all methods on embedded data, in two minutes"),
     "train": ("pmeta.train_command:main", "meta-train a network, or go on where a run was stopped"),
     "evaluate": ("pmeta.evaluate_command:main", "adapt a trained model to unseen tasks: accuracy, memory, MACs"),
+    "export": ("pmeta.export_command:main", "write a trained model as one file for the device"),
+    "adapt": ("pmeta.adapt_command:main", "adapt an exported model to a few samples, without torch"),
     "data": ("pmeta.data_command:main", "take in a published data set, or look at one"),
     "cost": ("pmeta.cost_command:main", "memory and computation of adapting a backbone, before anything is trained"),
 }

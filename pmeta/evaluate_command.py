@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import sys
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -119,7 +120,8 @@ def evaluate(group: Group, config: EvaluateConfig) -> tuple[list[str], Summary]:
     net, meta = restore(trained, best.tensors, image, device)
     loop = evaluation_loop(net, trained.method_row(), config.batch)
     numbers = group.share(range(config.tasks))
-    shown = track(numbers, "adapting", console=Console(stderr=True), disable=group.rank > 0, transient=True)
+    quiet = group.rank > 0 or not sys.stderr.isatty()
+    shown = track(numbers, "adapting", console=Console(stderr=True), disable=quiet, transient=True)
     results = [evaluate_task(loop, meta, task(drawn, images, i, device, config.seed)) for i in shown]
     return [layer.name for layer in net.layers], summarise(group.gather(results))
 

@@ -125,7 +125,7 @@ class Network:
         the same in half the time."""
         tape = Tape()
         mode = PoolFirst() if pool_first and self.pooled and edit_x is edit_y is unchanged else None
-        if mode:
+        if mode and x.dim() == 4:
             x = x.contiguous(memory_format=torch.channels_last)
         with _taping(self, tape, {layer.name for layer in taped}, edit_x, edit_y, mode), mode or nullcontext():
             output = functional_call(self.model, w, (x,))

@@ -117,7 +117,7 @@ class Log:
         better = not self.best or summary.accuracy > self.best["val_accuracy"]
         if self.outer.frozen and better:
             keys = ("tasks", "val_accuracy", "val_ci95", "memory_mb", "exact_memory_mb", "gmac")
-            self.best = {"input": self.outer.loop.net.ops[0].x, **{key: record[key] for key in keys}}
+            self.best = {"input": list(self.outer.loop.net.ops[0].x), **{key: record[key] for key in keys}}
         if not self.first:
             return
         if self.best.get("tasks") == record["tasks"]:

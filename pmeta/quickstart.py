@@ -26,7 +26,7 @@ class QuickstartConfig:
 
     out: str = "runs/quickstart"
     """Where to keep the runs, the picture and results.json."""
-    tasks: int = 400
+    tasks: int = 600
     """Tasks that each method is trained on."""
     test_tasks: int = 200
     """Unseen tasks that each method is evaluated on."""

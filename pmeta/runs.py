@@ -99,6 +99,13 @@ class Run:
 
         A run without a checkpoint, such as one whose data were not there, may begin anew with others."""
         self._make_folder()
+        try:
+            self._write_or_compare(config, may_differ)
+        except ValueError:
+            self.close()
+            raise
+
+    def _write_or_compare(self, config: dict[str, Any], may_differ: tuple[str, ...]) -> None:
         old = self.config() if (self.path / "config.json").exists() else {}
         if not any((self.path / f"{name}.safetensors").exists() for name in ("last", "best")):
             versions = {name: version(name) for name in VERSIONED} | {"python": platform.python_version()}

@@ -36,6 +36,17 @@ class Residual(nn.Module):
         return self.head(F.leaky_relu(self.fc(x.flatten(1)), 0.1))
 
 
+class Pooled(nn.Module):
+    """A block as in 4Conv and an fc layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm, self.fc = nn.Conv2d(2, 4, 3, padding=1, bias=False), nn.GroupNorm(2, 4), nn.Linear(36, 3)
+
+    def forward(self, x: Tensor) -> Tensor:  # (B, 2, 6, 6) -> (B, 3)
+        return self.fc(F.relu(F.max_pool2d(self.norm(self.conv(x)), 2)).flatten(1))
+
+
 class Separable(nn.Module):
     """A user's own model: depthwise-separable and strided, with a residual, average pooling, and batch norm if asked."""
 

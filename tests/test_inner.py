@@ -350,8 +350,8 @@ def test_the_backward_pass_ends_at_the_lowest_live_layer(
 
 
 def saved_shapes(net: Network, lives: tuple[bool, ...]) -> set[tuple[int, ...]]:
-    """The shapes that autograd keeps for the backward pass of one first-order step."""
-    meta = meta_of(net, METHODS["maml"], 1)
+    """The shapes that autograd keeps in one first-order step, in training as well."""
+    meta = meta_of(net, METHODS["maml"], 1).map(lambda t: t.requires_grad_())
     meta = replace(meta, mask=torch.tensor([lives]))
     saved: set[tuple[int, ...]] = set()
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
-from nets import Residual, Separable, Signal, Task, generator, meta_of, network, task
+from nets import Pooled, Residual, Separable, Signal, Task, generator, meta_of, network, task
 from torch import Tensor, nn
 
 from pmeta.backbones import MLPPolicy
@@ -23,6 +23,7 @@ ATTENTION = Method("dense attention", scores="attention", clip_ratio_fw=0.0, cli
 NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "residual": (Residual, (2, 6, 6)),  # conv, group norm, max-pool, fc
     "separable": (Separable, (2, 8, 8)),  # strided, depthwise, grouped, dilated, average pooling
+    "pooled": (Pooled, (2, 6, 6)),  # group norm right before max-pooling, which is computed pooled first
     "signal": (Signal, (2, 9)),  # Conv1d, strided, grouped, dilated; fc on every place
 }
 
@@ -76,7 +77,7 @@ def check_outer_gradient(
         assert error(f, float((g * u).sum())) < 1e-6, name
 
 
-@pytest.mark.parametrize(("name", "batch"), [("residual", None), ("residual", 2), ("separable", 1), ("signal", 1)])
+@pytest.mark.parametrize(("name", "batch"), [("residual", None), ("separable", 1), ("signal", 1), ("pooled", 2)])
 def test_attention(name: str, batch: int | None) -> None:
     """In w, alpha and every attention parameter; micro-batches of 2 leave one of a single sample behind."""
     model, shape = NETS[name]
@@ -88,7 +89,7 @@ def test_attention(name: str, batch: int | None) -> None:
 def test_single_coordinates() -> None:
     net = network(Residual(), (2, 6, 6))
     loop = InnerLoop(net, ATTENTION, batch=1, second_order=True)
-    check_outer_gradient(loop, meta_of(net, ATTENTION, alpha_0=1.0), task((2, 6, 6)), single)
+    check_outer_gradient(loop, meta_of(net, ATTENTION, inner_steps=1, alpha_0=1.0), task((2, 6, 6)), single)
 
 
 @pytest.mark.parametrize(

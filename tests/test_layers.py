@@ -96,6 +96,16 @@ def test_mixed_scores() -> None:
     torch.testing.assert_close(weight_gradients(layer, x, g, fw, None), expected, rtol=1e-12, atol=1e-12)
 
 
+def test_scores_that_miss_each_other() -> None:
+    """Of a norm (as of a depthwise conv) both scores are of the same channels: if none survives both, none is updated."""
+    net = network(Residual(), (2, 6, 6))
+    norm, x, g = net.layers[1], draw(2, 4, 6, 6), draw(2, 4, 6, 6, seed=1)
+    fw, bw = torch.tensor([[2.0, 2, 0, 0]]).double(), torch.tensor([[0.0, 0, 2, 2]]).double()
+    weight, bias = weight_gradients(norm, x, g, fw, bw)
+    assert not weight.any()
+    assert bias.ne(0).tolist() == [False, False, True, True]
+
+
 def test_the_tape_holds_what_was_asked_for() -> None:
     """x_{l-1} and y_l; of a norm the normalized input (Sec. 3.5.2)."""
     net, shape = NETS["residual"]()

@@ -3,10 +3,10 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from nets import generator
 from torch import Tensor
 
 from pmeta.norm_pool import norm_pool
-from tests.nets import generator
 
 SIZES = [(2, 6, 6, 6), (2, 6, 7, 5), (1, 6, 2, 2), (3, 3, 4, 9)]
 

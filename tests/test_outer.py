@@ -1,7 +1,6 @@
 """The outer loop: the meta-gradient against one autograd pass, Adam by hand, freezing, and a state that goes on the same."""
 
 import math
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

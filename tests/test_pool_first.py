@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
+from nets import meta_of, network, task
 from torch import Tensor, nn
 
 from pmeta.backbones import FourConv, ResNet12
@@ -13,7 +14,6 @@ from pmeta.inner import InnerLoop
 from pmeta.layers import Network
 from pmeta.methods import METHODS, Method
 from pmeta.outer import task_gradient
-from tests.nets import meta_of, network, task
 
 ABLATIONS = {
     "x": replace(METHODS["pmeta"], sparse_fw="x"),
@@ -75,6 +75,14 @@ def test_whatever_reads_the_norm_the_meta_gradient_is_that_of_the_plain_pass(nam
     assert ("norm1" in net.pooled) == can_be_pooled
     assert "norm2" in net.pooled
     assert_same(net, METHODS["pmeta"], (3, 8, 8))
+
+
+def test_images_that_come_as_vectors():
+    conv, norm = nn.Conv2d(3, 4, 3, padding=1), nn.GroupNorm(2, 4)
+    model = nn.Sequential(nn.Unflatten(1, (3, 6, 6)), conv, norm, nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 3))
+    net = network(model, (108,))
+    assert net.pooled == {"2"}
+    assert_same(net, METHODS["pmeta"], (108,))
 
 
 def test_resnet12_and_batch_norm_are_left_as_they_are():

@@ -1,0 +1,140 @@
+"""The engine beside PyTorch on the same work: 4Conv, 5-way 1-shot, one core, one sample at a time.
+
+    python benchmarks/device.py
+
+prints, for MAML and for p-Meta with a typical mask (conv3, conv4 and fc live), the time of one adaptation step and the peak
+memory of each, measured in one run, and writes them to benchmarks/device.json. Times are medians of alternating measurements,
+so that both meet the same machine; memory is what the operating system counts above the loaded model.
+"""
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+import torch
+
+from pmeta import engine
+from pmeta.backbones import FourConv, initialise
+from pmeta.device import DeviceModel
+from pmeta.export import Exported, export
+from pmeta.inner import InnerLoop
+from pmeta.layers import Network
+from pmeta.meta import Meta, init_meta
+from pmeta.methods import METHODS
+from pmeta.take_in import take_in
+
+SHAPE = (3, 84, 84)
+STEPS, N = 5, 5
+CASES: dict[str, tuple[str, tuple[str, ...] | None]] = {"MAML": ("maml", None), "p-Meta": ("pmeta", ("conv3", "conv4", "fc"))}
+REPEATS = 7
+
+
+def setup(case: str) -> tuple[Network, Meta, Exported, np.ndarray]:
+    """Network, step sizes, file and raw samples of a case, the same in every process."""
+    name, live = CASES[case]
+    generator = torch.Generator().manual_seed(0)
+    net = take_in(initialise(FourConv(image=SHAPE), generator), torch.zeros(1, *SHAPE))
+    meta = init_meta(net, METHODS[name], STEPS, 0.01, generator).map(torch.Tensor.detach)
+    if live:
+        p = meta.parameters()
+        meta = meta.with_parameters({**p, "alpha": p["alpha"] * torch.tensor([layer.name in live for layer in net.layers])})
+        meta = Meta(meta.w, meta.alpha, meta.attention, meta.updates())
+    raw = torch.randint(0, 256, (N, *SHAPE), generator=generator, dtype=torch.uint8).numpy()
+    return net, meta, export(net, meta, METHODS[name], SHAPE, input_type="uint8"), raw
+
+
+def times(case: str) -> tuple[float, float, float]:
+    """Milliseconds of one step: engine, PyTorch one sample at a time, PyTorch with all samples in one pass."""
+    net, meta, exported, raw = setup(case)
+    x, y = torch.from_numpy(raw).float() / 255, torch.arange(N)
+    model, method = DeviceModel(exported.data), METHODS[CASES[case][0]]
+    runs = {
+        "engine": lambda: model.adapt(raw, y.numpy()),
+        "one": lambda: InnerLoop(net, method, batch=1, vectorised=False).adapt(meta, (x, y)),
+        "all": lambda: InnerLoop(net, method, batch=1).adapt(meta, (x, y)),
+    }
+    found: dict[str, list[float]] = {name: [] for name in runs}
+    for repeat in range(REPEATS + 1):
+        for name, run in runs.items():
+            start = perf_counter()
+            run()
+            if repeat:  # the first is to warm up
+                found[name].append(1000 * (perf_counter() - start) / STEPS)
+    engine_ms, one, everything = (statistics.median(found[name]) for name in ("engine", "one", "all"))
+    return engine_ms, one, everything
+
+
+def torch_peak(case: str) -> int:
+    """Bytes that PyTorch's adaptation adds to the process at its peak; run in a process of its own."""
+    net, meta, _, raw = setup(case)
+    x, y = torch.from_numpy(raw).float() / 255, torch.arange(N)
+    Path("/proc/self/clear_refs").write_text("5")
+    before = _status("VmRSS")
+    InnerLoop(net, METHODS[CASES[case][0]], batch=1, vectorised=False).adapt(meta, (x, y))
+    return _status("VmHWM") - before
+
+
+def _status(field: str) -> int:
+    return next(
+        int(line.split()[1]) * 1024 for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(field)
+    )
+
+
+def engine_peak(case: str) -> int:
+    """Bytes that the engine's adaptation adds to a C process with the model mapped read-only."""
+    _, _, exported, raw = setup(case)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "model").write_bytes(exported.data)
+        (folder / "samples").write_bytes(raw.tobytes())
+        (folder / "labels").write_bytes(bytes(range(N)))
+        source = Path(__file__).parent.parent / "tests" / "engine" / "memory.c"
+        files = [str(source), *map(str, engine.sources())]
+        flags = ["-std=c99", "-O2", f"-I{engine.SOURCES}"]
+        subprocess.run([engine.compiler(), *flags, "-o", str(folder / "memory"), *files, "-lm"], check=True)
+        command = [str(folder / part) for part in ("memory", "model", "samples", "labels")]
+        return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[0])
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    if len(sys.argv) == 3 and sys.argv[1] == "torch-peak":
+        print(torch_peak(sys.argv[2]))
+        return
+    results = {}
+    heads = ("engine", "PyTorch b=1", "ratio", "all at once", "arena", "OS: engine", "PyTorch", "ratio")
+    print(" " * 8 + "".join(f"{head:>13}" for head in heads))
+    for case in CASES:
+        ms, one, everything = times(case)
+        peak = engine_peak(case)
+        child = [sys.executable, __file__, "torch-peak", case]
+        theirs = int(
+            subprocess.run(child, check=True, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": "."}).stdout
+        )
+        arena = setup(case)[2].arena_bytes
+        cells = [f"{ms:.1f} ms", f"{one:.1f} ms", f"{ms / one:.2f}", f"{everything:.1f} ms"]
+        cells += [f"{arena / 1e6:.2f} MB", f"{peak / 1e6:.2f} MB", f"{theirs / 1e6:.1f} MB", f"{peak / theirs:.3f}"]
+        print(f"{case:8}" + "".join(f"{cell:>13}" for cell in cells))
+        results[case] = {
+            "ms_per_step": ms,
+            "torch_ms_per_step": one,
+            "torch_vectorised_ms_per_step": everything,
+            "time_ratio": ms / one,
+            "arena_bytes": arena,
+            "os_bytes": peak,
+            "torch_os_bytes": theirs,
+            "memory_ratio": peak / theirs,
+        }
+    machine = {"machine": platform.processor() or platform.machine(), "torch": torch.__version__, "threads": 1}
+    Path(__file__).with_suffix(".json").write_text(json.dumps({**machine, **results}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

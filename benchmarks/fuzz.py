@@ -1,0 +1,40 @@
+"""Hostile files for the engine: 1,000,000 mutated models or 5 minutes, whichever is first, under AddressSanitizer and UBSan.
+
+    python benchmarks/fuzz.py [seconds]
+
+Ends with exit code 0 and the numbers of files when nothing was found, else with the sanitizer's report.
+"""
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).parent.parent
+sys.path[:0] = [str(HERE), str(HERE / "tests")]
+
+from device_models import case  # noqa: E402
+
+from pmeta import engine  # noqa: E402
+
+MODELS = ("mlp", "signal", "depthwise")
+
+
+def main() -> int:
+    seconds = int(sys.argv[1]) if len(sys.argv) > 1 else 300
+    flags = ["-std=c99", "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", f"-I{engine.SOURCES}"]
+    with tempfile.TemporaryDirectory() as name:
+        program, model = Path(name) / "fuzz", Path(name) / "model.pmeta"
+        files = [str(HERE / "tests" / "engine" / "fuzz.c"), *map(str, engine.sources())]
+        subprocess.run([engine.compiler(), *flags, "-o", str(program), *files, "-lm"], check=True)
+        for kind in MODELS:
+            model.write_bytes(case(kind, "pmeta", seed=1, raw=kind == "depthwise").exported.data)
+            print(f"{kind}: ", end="", flush=True)
+            done = subprocess.run([str(program), str(model), str(10**6), str(seconds // len(MODELS)), "1"], check=False)
+            if done.returncode:
+                return done.returncode
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

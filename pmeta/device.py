@@ -1,0 +1,214 @@
+"""Adapt and predict on a device from model.pmeta: the C engine behind numpy. Needs no torch."""
+
+import ctypes
+from collections.abc import Sequence
+from ctypes import POINTER, c_char_p, c_float, c_int, c_size_t, c_uint32, c_void_p
+from functools import cache
+from pathlib import Path
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pmeta import engine, flatfile
+
+
+class _Model(ctypes.Structure):
+    """pm_model of pmeta.h."""
+
+    _fields_ = (
+        *[(name, c_size_t) for name in ("arena_bytes", "infer_bytes", "state_bytes", "input_bytes")],
+        *[(name, c_uint32) for name in ("input_type", "outputs", "rows", "steps")],
+        *[(name, c_void_p) for name in ("file", "arena")],
+        *[(name, c_size_t) for name in ("file_bytes", "arena_given", "high_water")],
+        *[(name, c_uint32) for name in ("support", "fed", "step", "phase")],
+        ("x", c_void_p),
+    )
+
+
+_CALLS: dict[str, tuple[Any, ...]] = {
+    "pm_open": (POINTER(_Model), c_void_p, c_size_t),
+    "pm_start": (POINTER(_Model), c_void_p, c_size_t),
+    "pm_infer": (POINTER(_Model), c_void_p, c_void_p),
+    "pm_begin": (POINTER(_Model), c_uint32),
+    "pm_feed": (POINTER(_Model), c_void_p, c_uint32, POINTER(c_float)),
+    "pm_step": (POINTER(_Model),),
+    "pm_forward": (POINTER(_Model), c_void_p, c_void_p),
+    "pm_backward": (POINTER(_Model), c_void_p),
+    "pm_reset": (POINTER(_Model),),
+    "pm_read_state": (POINTER(_Model), c_void_p, c_size_t),
+    "pm_write_state": (POINTER(_Model), c_void_p, c_size_t),
+}
+
+
+class EngineError(ValueError):
+    """A call that the engine refused, with its reason."""
+
+
+@cache
+def library(path: Path | None = None) -> ctypes.CDLL:
+    """The engine, loaded once."""
+    lib = ctypes.CDLL(str(path or engine.find()))
+    for name, types in _CALLS.items():
+        getattr(lib, name).argtypes = types
+    lib.pm_high_water.argtypes, lib.pm_high_water.restype = (POINTER(_Model),), c_size_t
+    lib.pm_message.argtypes, lib.pm_message.restype = (c_int,), c_char_p
+    return lib
+
+
+class Adaptation(NamedTuple):
+    """What an adaptation did."""
+
+    losses: np.ndarray
+    """Mean loss of the support set before each step. (K,)"""
+    milliseconds: np.ndarray
+    """Of each step. (K,)"""
+
+
+class DeviceModel:
+    """A model on the device: one file, one arena.
+
+    `arena` is a buffer of the caller's own, at least `arena_bytes` long; left out, it is made here."""
+
+    def __init__(self, data: bytes, arena: np.ndarray | None = None, lib: ctypes.CDLL | None = None):
+        self._lib = lib or library()
+        self._data = np.frombuffer(data, np.uint8).copy()  # aligned
+        self._m = _Model()
+        self._call("pm_open", self._data.ctypes.data, len(self._data))
+        self._arena = np.zeros(self.arena_bytes, np.uint8) if arena is None else arena
+        self._call("pm_start", self._arena.ctypes.data, self._arena.nbytes)
+        self.meta = flatfile.meta(data)
+
+    def _call(self, name: str, *args: Any) -> None:
+        status = getattr(self._lib, name)(ctypes.byref(self._m), *args)
+        if status:
+            raise EngineError(f"{self._lib.pm_message(status).decode()} ({name}).")
+
+    @property
+    def arena_bytes(self) -> int:
+        """Bytes that adaptation needs, planned when the model was exported."""
+        return self._m.arena_bytes
+
+    @property
+    def infer_bytes(self) -> int:
+        """Bytes that inference needs."""
+        return self._m.infer_bytes
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of the weights under adaptation, a part of both."""
+        return self._m.state_bytes
+
+    @property
+    def high_water_bytes(self) -> int:
+        """Bytes of the arena that were reached so far."""
+        return self._lib.pm_high_water(ctypes.byref(self._m))
+
+    @property
+    def steps(self) -> int:
+        """K, the inner steps of an adaptation."""
+        return self._m.steps
+
+    @property
+    def outputs(self) -> int:
+        """Numbers that the network gives for a row: the classes of a classifier."""
+        return self._m.outputs // self._m.rows
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Of one sample."""
+        return tuple(self.meta["input_shape"])
+
+    @property
+    def input_type(self) -> str:
+        """float32 or uint8."""
+        return flatfile.INPUT_TYPES[self._m.input_type]
+
+    def adapt(self, x: np.ndarray, y: Sequence[int] | np.ndarray) -> Adaptation:
+        """Forget earlier adaptations and take K steps on a support set x (n, *input_shape) with labels y (n,)."""
+        x = self._samples(x)
+        if len(x) != len(y) or len(x) == 0:
+            raise ValueError(f"a support set has as many labels as samples, at least one, got {len(x)} and {len(y)}.")
+        self.reset()
+        self._call("pm_begin", len(x))
+        losses, milliseconds = np.zeros(self.steps, np.float32), np.zeros(self.steps)
+        loss = c_float()
+        for k in range(self.steps):
+            start = perf_counter()
+            for sample, label in zip(x, y, strict=True):
+                self._call("pm_feed", sample.ctypes.data, int(label), ctypes.byref(loss))
+                losses[k] += loss.value / len(x)
+            self._call("pm_step")
+            milliseconds[k] = 1000 * (perf_counter() - start)
+        return Adaptation(losses, milliseconds)
+
+    def adapt_with(self, x: np.ndarray, gradient: Any) -> None:
+        """K steps with a loss of the caller's: `gradient(i, output)` gives d loss_i / d output, divided by the support size."""
+        x = self._samples(x)
+        self.reset()
+        self._call("pm_begin", len(x))
+        out = np.empty((self._m.rows, self._m.outputs // self._m.rows), np.float32)
+        for _ in range(self.steps):
+            for i, sample in enumerate(x):
+                self._call("pm_forward", sample.ctypes.data, out.ctypes.data)
+                g = np.ascontiguousarray(gradient(i, out.copy()), np.float32)
+                self._call("pm_backward", g.ctypes.data)
+            self._call("pm_step")
+
+    def scores(self, x: np.ndarray) -> np.ndarray:
+        """The network's output for samples x (n, *input_shape). (n, outputs), or (n, rows, outputs) of episodes"""
+        x = self._samples(x)
+        rows = self._m.rows
+        out = np.empty((len(x), rows, self._m.outputs // rows), np.float32)
+        for sample, scores in zip(x, out, strict=True):
+            self._call("pm_infer", sample.ctypes.data, scores.ctypes.data)
+        return out[:, 0] if rows == 1 else out
+
+    def predict(self, x: np.ndarray) -> np.ndarray:
+        """The class of each sample. (n,)"""
+        return self.scores(x).argmax(-1)
+
+    def weights(self) -> dict[str, np.ndarray]:
+        """The weights under adaptation, by name."""
+        state = np.frombuffer(self.state(), np.float32)
+        found, at = {}, 0
+        for entry in self.meta["state"]:
+            n = int(np.prod(entry["shape"]))
+            found[entry["name"]] = state[at : at + n].reshape(entry["shape"]).copy()
+            at += n
+        return found
+
+    def state(self) -> bytes:
+        """The adapted weights as bytes."""
+        state = np.empty(self.state_bytes, np.uint8)
+        self._call("pm_read_state", state.ctypes.data, state.nbytes)
+        return state.tobytes()
+
+    def restore(self, state: bytes) -> None:
+        """Take back the weights of an earlier `state()`."""
+        data = np.frombuffer(state, np.uint8).copy()
+        self._call("pm_write_state", data.ctypes.data, data.nbytes)
+
+    def reset(self) -> None:
+        """Back to the meta-trained weights."""
+        self._call("pm_reset")
+
+    def save(self, path: str | Path) -> None:
+        """Write a model whose first weights are the adapted ones."""
+        Path(path).write_bytes(flatfile.with_state(self._data.tobytes(), self.state()))
+
+    def _samples(self, x: np.ndarray) -> np.ndarray:
+        x = np.asarray(x)
+        if x.shape[1:] != self.input_shape or x.dtype != self.input_type:
+            raise ValueError(
+                f"the model reads {self.input_type} samples of shape {self.input_shape}, "
+                f"got {x.dtype} samples of shape {x.shape[1:]}."
+            )
+        return np.ascontiguousarray(x)
+
+
+def load(path: str | Path) -> DeviceModel:
+    """Open a model.pmeta.
+
+    Raises EngineError with the reason when the file is not one, is damaged, or was written by another release."""
+    return DeviceModel(Path(path).read_bytes())

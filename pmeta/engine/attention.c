@@ -1,0 +1,101 @@
+/* Meta attention (Sec. 3.3): scores of the channels, Alg. 1, and the sparse tensor that is stored; the loss of a classifier. */
+#include "kernels.h"
+#include <math.h>
+
+/* v[c] = mean of channel c. rows: x is (n, c), not (c, n). Accumulated in double, which is what the spatial mean deserves. */
+static void channel_means(float *v, const pm_source *x, int c, int n, int rows)
+{
+    for (int i = 0; i < c; i++) {
+        double s = 0.0;
+        const size_t start = rows ? (size_t)i : (size_t)i * n, step = rows ? (size_t)c : 1;
+        for (size_t j = 0; j < (size_t)n; j++)
+            s += x->u8 ? (double)((const unsigned char *)x->data)[start + j * step] : (double)((const float *)x->data)[start + j * step];
+        s /= n;
+        v[i] = (float)s * (x->scale ? x->scale[i] : 1.0f) + (x->shift ? x->shift[i] : 0.0f);
+    }
+}
+
+static void unit_rms(float *v, int c)
+{
+    float s = 0.0f;
+    for (int i = 0; i < c; i++) s += v[i] * v[i];
+    s = 1.0f / sqrtf(s / (float)c + 1e-20f);
+    for (int i = 0; i < c; i++) v[i] *= s;
+}
+
+static void softmax(float *z, int n)
+{
+    float top = z[0], total = 0.0f;
+    for (int i = 1; i < n; i++) top = z[i] > top ? z[i] : top;
+    for (int i = 0; i < n; i++) total += z[i] = expf(z[i] - top);
+    for (int i = 0; i < n; i++) z[i] /= total;
+}
+
+/* Stable: equal scores keep the order of the channels. */
+static void sort_ascending(uint32_t *order, const float *value, int n)
+{
+    for (int i = 0; i < n; i++) {
+        int j = i;
+        for (; j > 0 && value[order[j - 1]] > value[i]; j--) order[j] = order[j - 1];
+        order[j] = (uint32_t)i;
+    }
+}
+
+/* Alg. 1: zero the smallest scores that sum to rho, never all; rescale the rest to sum to C. The sum runs in double and is
+ * compared in float, as PyTorch's does: it decides which channels are kept. threshold: rho - 1e-6, or 0 to drop none. */
+void pm_clip(float *gamma, uint32_t *order, int c, float threshold)
+{
+    int zeros = 0;
+    float left = 0.0f;
+    if (threshold > 0.0f) {
+        double head = 0.0;
+        sort_ascending(order, gamma, c);
+        while (zeros < c - 1) {
+            head += (double)gamma[order[zeros]];
+            gamma[order[zeros++]] = 0.0f;
+            if ((float)head >= threshold) break;
+        }
+    }
+    for (int i = 0; i < c; i++) left += gamma[i];
+    for (int i = 0; i < c; i++) gamma[i] = gamma[i] / left * (float)c;
+}
+
+/* params: W1 (c, c), b1 (c), W2 (c, c), b2 (c); scratch: 3 c words. */
+void pm_score(float *gamma, const pm_source *x, const float *params, float *scratch, int c, int n, int rows, float threshold, int backward)
+{
+    float *v = scratch, *hidden = scratch + c;
+    const size_t square = (size_t)c * c;
+    channel_means(v, x, c, n, rows);
+    if (backward) unit_rms(v, c);
+    pm_fc(hidden, v, params, params + square, c, c, 1);
+    for (int i = 0; i < c; i++) hidden[i] = hidden[i] > 0.0f ? hidden[i] : 0.0f;
+    pm_fc(gamma, hidden, params + square + c, params + 2 * square + c, c, c, 1);
+    softmax(gamma, c);
+    pm_clip(gamma, (uint32_t *)(void *)(scratch + 2 * (size_t)c), c, threshold);
+}
+
+/* Eq. 14's stored tensor: gamma x, the channels with gamma != 0 only, moved to the front in place. */
+void pm_compact(float *x, const float *gamma, int c, int n, int cap, int rows)
+{
+    float *to = x;
+    if (rows) {
+        for (int r = 0; r < n; r++)
+            for (int i = 0, kept = 0; i < c; i++)
+                if (gamma[i] != 0.0f && kept++ < cap) *to++ = gamma[i] * x[(size_t)r * c + i];
+        return;
+    }
+    for (int i = 0, kept = 0; i < c; i++)
+        if (gamma[i] != 0.0f && kept++ < cap)
+            for (int j = 0; j < n; j++) *to++ = gamma[i] * x[(size_t)i * n + j];
+}
+
+/* loss and g = scale (softmax(z) - onehot) */
+float pm_cross_entropy(float *g, const float *z, int n, int label, float scale)
+{
+    float top = z[0], total = 0.0f;
+    for (int i = 1; i < n; i++) top = z[i] > top ? z[i] : top;
+    for (int i = 0; i < n; i++) total += expf(z[i] - top);
+    const float loss = logf(total) - (z[label] - top);
+    for (int i = 0; i < n; i++) g[i] = scale * (expf(z[i] - top) / total - (i == label ? 1.0f : 0.0f));
+    return loss;
+}

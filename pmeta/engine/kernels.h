@@ -1,0 +1,72 @@
+/* The arithmetic of the engine. Outputs first, sizes last. Images are (channels, height, width); shapes stand on the right. */
+#ifndef PM_KERNELS_H
+#define PM_KERNELS_H
+#include <stddef.h>
+#include <stdint.h>
+
+/* Compiled for AVX2 as well where the compiler can choose at load time; plain C everywhere else. */
+#if defined(__x86_64__) && defined(__GNUC__) && __GNUC__ >= 12 && !defined(__clang__) && defined(__linux__) && !defined(__SANITIZE_ADDRESS__)
+#define PM_FAST __attribute__((target_clones("default", "arch=x86-64-v3")))
+#else
+#define PM_FAST
+#endif
+
+#define PM_LANES 16 /* columns of a panel */
+
+/* Geometry of a convolution or of a pooling window; 16 words in the file. A 1-D layer has h = kh = 1. */
+typedef struct {
+    int32_t c_in, h, w, c_out, ho, wo, kh, kw, sh, sw, ph, pw, dh, dw, groups, reserved;
+} pm_geom;
+
+/* A tensor that is read channel by channel: kept channels of x, float32 or raw uint8, as x * scale + shift. */
+typedef struct {
+    const void *data;
+    const float *scale, *shift; /* (C) or NULL: uint8 samples */
+    const float *gamma;         /* (C) or NULL: multiplied on reading, or already multiplied in when compact */
+    int u8, compact;            /* compact: only the cap channels with gamma != 0 are there */
+    int cap;
+} pm_source;
+
+/* (rows <= 4, cols <= 16) of a product: c[r][j] (+)= sum_{i, d} a[i * a_step + r * lda + d] * b[(i * depth + d) * 16 + j] */
+void pm_tile(float *const c[4], int rows, int cols, const float *a, size_t lda, size_t a_step, const float *b, int blocks, int depth,
+             int add);
+
+void pm_conv(float *y, const pm_source *x, const float *w, const float *bias, float *scratch, const pm_geom *g, int f0, int f_count,
+             int strip);
+void pm_conv_bw_w(float *acc, const float *gy, const pm_source *x, const float *gamma_bw, float *scratch, const pm_geom *g, int strip);
+void pm_conv_bw_x(float *gx, const float *gy, const float *w, float *scratch, const pm_geom *g, int strip, int add);
+size_t pm_conv_scratch(const pm_geom *g, int strip);
+size_t pm_conv_bw_w_scratch(const pm_geom *g, int strip);
+size_t pm_conv_bw_x_scratch(const pm_geom *g, int strip);
+
+void pm_bias_bw(float *acc, const float *gy, const float *gamma_bw, int c, int n, int rows);
+void pm_fc(float *y, const float *x, const float *w, const float *bias, int f, int c, int t);
+void pm_fc_bw_w(float *acc, const float *gy, const float *x, const float *gamma_fw, const float *gamma_bw, int f, int c, int t, int cap);
+void pm_fc_bw_x(float *gx, const float *gy, const float *w, int f, int c, int t, int add);
+
+void pm_norm(float *xhat, float *y, const float *w, const float *b, float *rstd, int c, int n, int per_group, float eps);
+void pm_norm_bw(float *xhat, const float *gy, const float *w, const float *rstd, float *mean_g, float *sum_gx, int c, int n,
+                int per_group, int want_dx);
+void pm_norm_acc(float *acc_w, float *acc_b, const float *mean_g, const float *sum_gx, const float *gamma_fw, const float *gamma_bw,
+                 int c, int n);
+
+enum { PM_RELU = 0, PM_LEAKY = 1, PM_RELU6 = 2 };
+void pm_act(float *x, unsigned char *mask, size_t n, int kind, float slope);
+void pm_act_bw(float *g, const unsigned char *mask, size_t n, int kind, float slope);
+
+void pm_maxpool(float *y, const float *x, unsigned char *index, const pm_geom *g, int c);
+void pm_maxpool_bw(float *gx, const float *gy, const unsigned char *index, const pm_geom *g, int c);
+void pm_avgpool(float *y, const float *x, const pm_geom *g, int c, int count_pad);
+void pm_avgpool_bw(float *gx, const float *gy, const pm_geom *g, int c, int count_pad);
+size_t pm_pool_index_bytes(const pm_geom *g, int c);
+
+void pm_add(float *y, const float *x, size_t n);
+float pm_cross_entropy(float *g, const float *z, int n, int label, float scale);
+
+/* Sec. 3.3: gamma = clip_and_normalise(softmax(W2 relu(W1 v + b1) + b2)), v the mean of x over space. */
+void pm_score(float *gamma, const pm_source *x, const float *params, float *scratch, int c, int n, int rows, float threshold,
+              int backward);
+void pm_clip(float *gamma, uint32_t *order, int c, float threshold);
+void pm_compact(float *x, const float *gamma, int c, int n, int cap, int rows);
+
+#endif

@@ -1,0 +1,147 @@
+/* Activations with 1-bit masks; max-pooling with 2-bit indices (windows up to 4) or bytes; average pooling. */
+#include "kernels.h"
+#include <math.h>
+
+void pm_add(float *y, const float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++) y[i] += x[i];
+}
+
+/* Bit 1: the derivative is 1. Otherwise it is 0 (ReLU, ReLU6) or the slope (leaky). */
+void pm_act(float *x, unsigned char *mask, size_t n, int kind, float slope)
+{
+    const float low = kind == PM_LEAKY ? slope : 0.0f;
+    for (size_t i = 0; mask && i < n; i += 8) {
+        unsigned bits = 0;
+        for (size_t j = 0; j < 8 && i + j < n; j++)
+            bits |= (unsigned)(x[i + j] > 0.0f && (kind != PM_RELU6 || x[i + j] < 6.0f)) << j;
+        mask[i / 8] = (unsigned char)bits;
+    }
+    for (size_t i = 0; i < n; i++) x[i] = x[i] > 0.0f ? x[i] : low * x[i];
+    for (size_t i = 0; kind == PM_RELU6 && i < n; i++) x[i] = x[i] < 6.0f ? x[i] : 6.0f;
+}
+
+void pm_act_bw(float *g, const unsigned char *mask, size_t n, int kind, float slope)
+{
+    const float low = kind == PM_LEAKY ? slope : 0.0f;
+    for (size_t i = 0; i < n; i++) g[i] *= mask[i / 8] >> (i % 8) & 1 ? 1.0f : low;
+}
+
+static int window(const pm_geom *g) { return g->kh * g->kw; }
+
+size_t pm_pool_index_bytes(const pm_geom *g, int c)
+{
+    const size_t n = (size_t)c * g->ho * g->wo;
+    return window(g) <= 4 ? (n + 3) / 4 : n;
+}
+
+static void put_index(unsigned char *index, size_t i, unsigned k, int two_bits)
+{
+    if (!two_bits)
+        index[i] = (unsigned char)k;
+    else if (i % 4 == 0)
+        index[i / 4] = (unsigned char)k;
+    else
+        index[i / 4] = (unsigned char)(index[i / 4] | k << i % 4 * 2);
+}
+
+static unsigned get_index(const unsigned char *index, size_t i, int two_bits)
+{
+    return two_bits ? index[i / 4] >> i % 4 * 2 & 3u : index[i];
+}
+
+static int inside(int y, int x, const pm_geom *g) { return y >= 0 && y < g->h && x >= 0 && x < g->w; }
+
+/* The largest pixel of one window that lies inside, 2 x 2: the place is 0 to 3. */
+static float max_of_four(unsigned *place, const float *x, int w)
+{
+    const unsigned top = x[1] > x[0], low = x[w + 1] > x[w];
+    const float a = x[top], b = x[w + (int)low];
+    *place = b > a ? 2 + low : top;
+    return b > a ? b : a;
+}
+
+/* The largest pixel of one window and its place in the window, the first of equals as in PyTorch. */
+static float window_max(unsigned *place, const float *x, const pm_geom *g, int y0, int x0)
+{
+    if (g->kh == 2 && g->kw == 2 && g->dh == 1 && g->dw == 1 && inside(y0, x0, g) && inside(y0 + 1, x0 + 1, g))
+        return max_of_four(place, x + (size_t)y0 * g->w + x0, g->w);
+    float best = -INFINITY;
+    int found = 0;
+    for (int m = 0; m < g->kh; m++)
+        for (int k = 0; k < g->kw; k++) {
+            const int y = y0 + m * g->dh, z = x0 + k * g->dw;
+            if (!inside(y, z, g)) continue;
+            const float v = x[(size_t)y * g->w + z];
+            if (found && !(v > best)) continue;
+            best = v;
+            *place = (unsigned)(m * g->kw + k);
+            found = 1;
+        }
+    return best;
+}
+
+void pm_maxpool(float *y, const float *x, unsigned char *index, const pm_geom *g, int c)
+{
+    size_t i = 0;
+    for (int ch = 0; ch < c; ch++, x += (size_t)g->h * g->w)
+        for (int oy = 0; oy < g->ho; oy++)
+            for (int ox = 0; ox < g->wo; ox++, i++) {
+                unsigned place = 0;
+                y[i] = window_max(&place, x, g, oy * g->sh - g->ph, ox * g->sw - g->pw);
+                if (index) put_index(index, i, place, window(g) <= 4);
+            }
+}
+
+void pm_maxpool_bw(float *gx, const float *gy, const unsigned char *index, const pm_geom *g, int c)
+{
+    const size_t plane = (size_t)g->h * g->w;
+    for (size_t i = 0; i < plane * c; i++) gx[i] = 0.0f; /* windows may overlap, or leave pixels out */
+    size_t i = 0;
+    for (int ch = 0; ch < c; ch++, gx += plane)
+        for (int oy = 0; oy < g->ho; oy++)
+            for (int ox = 0; ox < g->wo; ox++, i++) {
+                const int k = (int)get_index(index, i, window(g) <= 4);
+                const int y = oy * g->sh - g->ph + k / g->kw * g->dh, x = ox * g->sw - g->pw + k % g->kw * g->dw;
+                if (inside(y, x, g)) gx[(size_t)y * g->w + x] += gy[i];
+            }
+}
+
+/* Pixels of a window that lie inside, or with the padding. PyTorch counts padding, but never past it. */
+static int window_count(const pm_geom *g, int y0, int x0, int count_pad)
+{
+    int n = 0;
+    for (int m = 0; m < g->kh; m++)
+        for (int k = 0; k < g->kw; k++)
+            n += count_pad ? y0 + m < g->h + g->ph && x0 + k < g->w + g->pw : inside(y0 + m, x0 + k, g);
+    return n;
+}
+
+void pm_avgpool(float *y, const float *x, const pm_geom *g, int c, int count_pad)
+{
+    for (int ch = 0; ch < c; ch++, x += (size_t)g->h * g->w)
+        for (int oy = 0; oy < g->ho; oy++)
+            for (int ox = 0; ox < g->wo; ox++) {
+                const int y0 = oy * g->sh - g->ph, x0 = ox * g->sw - g->pw;
+                float s = 0.0f;
+                for (int m = 0; m < g->kh; m++)
+                    for (int k = 0; k < g->kw; k++)
+                        if (inside(y0 + m, x0 + k, g)) s += x[(size_t)(y0 + m) * g->w + x0 + k];
+                *y++ = s / (float)window_count(g, y0, x0, count_pad);
+            }
+}
+
+void pm_avgpool_bw(float *gx, const float *gy, const pm_geom *g, int c, int count_pad)
+{
+    const size_t plane = (size_t)g->h * g->w;
+    for (size_t i = 0; i < plane * c; i++) gx[i] = 0.0f;
+    for (int ch = 0; ch < c; ch++, gx += plane)
+        for (int oy = 0; oy < g->ho; oy++)
+            for (int ox = 0; ox < g->wo; ox++) {
+                const int y0 = oy * g->sh - g->ph, x0 = ox * g->sw - g->pw;
+                const float s = *gy++ / (float)window_count(g, y0, x0, count_pad);
+                for (int m = 0; m < g->kh; m++)
+                    for (int k = 0; k < g->kw; k++)
+                        if (inside(y0 + m, x0 + k, g)) gx[(size_t)(y0 + m) * g->w + x0 + k] += s;
+            }
+}

@@ -1,0 +1,304 @@
+/* Every backward kernel against finite differences of its forward kernel. Exit code 0: all hold.
+ *
+ * L = sum_i r_i y_i with random r, so that g(y) = r; for a random direction v, (L(x + h v) - L(x - h v)) / 2h must be <g(x), v>.
+ * Convolution, fc, adding and average pooling are linear: h = 0.5 has no truncation error, only rounding. The kinks (ReLU at 0 and 6,
+ * equal pixels under a max-pooling window) are kept away from by values with gaps larger than h. */
+#include "kernels.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX 20000
+
+static unsigned long long seed = 88172645463325252ull;
+static int failures, checks;
+static float scratch[1 << 20];
+
+static float uniform(void) /* (-1, 1) */
+{
+    seed ^= seed << 13;
+    seed ^= seed >> 7;
+    seed ^= seed << 17;
+    return (float)((double)(seed >> 11) / 4503599627370496.0 - 1.0);
+}
+
+static void fill(float *x, int n)
+{
+    for (int i = 0; i < n; i++) x[i] = uniform();
+}
+
+/* Distinct multiples of 0.01 in random order, none within 0.005 of 0 or 6. */
+static void fill_apart(float *x, int n, float from)
+{
+    for (int i = 0; i < n; i++) x[i] = from + 0.01f * (float)i + 0.005f;
+    for (int i = n - 1; i > 0; i--) {
+        const int j = (int)(fabsf(uniform()) * (float)i);
+        const float t = x[i];
+        x[i] = x[j];
+        x[j] = t;
+    }
+}
+
+static double dot(const float *a, const float *b, int n)
+{
+    double s = 0.0;
+    for (int i = 0; i < n; i++) s += (double)a[i] * b[i];
+    return s;
+}
+
+static void expect(const char *what, double numeric, double analytic, double size, double tolerance)
+{
+    checks++;
+    if (fabs(numeric - analytic) <= tolerance * (fabs(numeric) + size)) return;
+    failures++;
+    printf("%s: finite difference %.7g, kernel %.7g\n", what, numeric, analytic);
+}
+
+static void moved(float *to, const float *x, const float *v, float h, int n)
+{
+    for (int i = 0; i < n; i++) to[i] = x[i] + h * v[i];
+}
+
+static pm_geom geometry(int c_in, int h, int w, int c_out, int kh, int kw, int s, int p, int d, int groups)
+{
+    pm_geom g = {c_in, h, w, c_out, 0, 0, kh, kw, s, s, p, p, d, d, groups, 0};
+    g.ho = (h + 2 * p - d * (kh - 1) - 1) / s + 1;
+    g.wo = (w + 2 * p - d * (kw - 1) - 1) / s + 1;
+    return g;
+}
+
+static float x[MAX], x2[MAX], v[MAX], w[MAX], w2[MAX], y[MAX], r[MAX], g[MAX], acc[MAX], gamma_fw[MAX], gamma_bw[MAX];
+
+static double conv_loss(const float *in, const float *weight, const pm_geom *q)
+{
+    const pm_source s = {in, NULL, NULL, NULL, 0, 0, 0};
+    pm_conv(y, &s, weight, NULL, scratch, q, 0, q->c_out, 32);
+    return dot(y, r, q->c_out * q->ho * q->wo);
+}
+
+static void check_conv(const pm_geom q, int compact)
+{
+    const int nx = q.c_in * q.h * q.w, ny = q.c_out * q.ho * q.wo, depth = q.c_in / q.groups * q.kh * q.kw, nw = q.c_out * depth;
+    const int filters = q.c_out / q.groups;
+    const float h = 0.5f;
+    fill(x, nx), fill(w, nw), fill(r, ny), fill(v, nx);
+    moved(x2, x, v, h, nx);
+    double up = conv_loss(x2, w, &q);
+    moved(x2, x, v, -h, nx);
+    const double by_x = (up - conv_loss(x2, w, &q)) / (2 * h);
+    pm_conv_bw_x(g, r, w, scratch, &q, 32, 0);
+    expect("conv input", by_x, dot(g, v, nx), 1.0, 1e-4);
+    pm_conv_bw_x(g, r, w, scratch, &q, 32, 1);
+    expect("conv input added", 2 * by_x, dot(g, v, nx), 1.0, 1e-4);
+
+    fill(v, nw);
+    moved(w2, w, v, h, nw);
+    up = conv_loss(x, w2, &q);
+    moved(w2, w, v, -h, nw);
+    const double by_w = (up - conv_loss(x, w2, &q)) / (2 * h);
+    memset(acc, 0, sizeof acc);
+    pm_source s = {x, NULL, NULL, NULL, 0, 0, 0};
+    pm_conv_bw_w(acc, r, &s, NULL, scratch, &q, 32);
+    double sum = 0.0;
+    for (int f = 0; f < q.c_out; f++)
+        for (int k = 0; k < depth; k++) sum += (double)acc[(f / filters * depth + k) * filters + f % filters] * v[f * depth + k];
+    expect("conv weight", by_w, sum, 1.0, 1e-4);
+
+    /* With scores, dense and compact: each entry must be gamma_bw[f] gamma_fw[c] times the plain one. */
+    memcpy(w2, acc, sizeof acc);
+    for (int c = 0; c < q.c_in; c++) gamma_fw[c] = c % 3 == 1 ? 0.0f : uniform();
+    fill(gamma_bw, q.c_out);
+    memset(acc, 0, sizeof acc);
+    if (compact) {
+        memcpy(x2, x, sizeof(float) * (size_t)nx);
+        pm_compact(x2, gamma_fw, q.c_in, q.h * q.w, q.c_in, 0);
+        s.data = x2;
+    }
+    s.gamma = gamma_fw, s.compact = compact, s.cap = q.c_in;
+    pm_conv_bw_w(acc, r, &s, gamma_bw, scratch, &q, 32);
+    for (int f = 0; f < q.c_out; f++)
+        for (int k = 0; k < depth; k++) {
+            const int at = (f / filters * depth + k) * filters + f % filters;
+            const int c = f / filters * (q.c_in / q.groups) + k / (q.kh * q.kw);
+            expect("conv scores", (double)gamma_bw[f] * gamma_fw[c] * w2[at], acc[at], 1.0, 1e-4);
+        }
+}
+
+static void check_fc(int f, int c, int t)
+{
+    const float h = 0.5f;
+    fill(x, t * c), fill(w, f * c), fill(r, t * f), fill(v, t * c);
+    moved(x2, x, v, h, t * c);
+    pm_fc(y, x2, w, NULL, f, c, t);
+    double up = dot(y, r, t * f);
+    moved(x2, x, v, -h, t * c);
+    pm_fc(y, x2, w, NULL, f, c, t);
+    pm_fc_bw_x(g, r, w, f, c, t, 0);
+    expect("fc input", (up - dot(y, r, t * f)) / (2 * h), dot(g, v, t * c), 1.0, 1e-4);
+    fill(v, f * c);
+    moved(w2, w, v, h, f * c);
+    pm_fc(y, x, w2, NULL, f, c, t);
+    up = dot(y, r, t * f);
+    moved(w2, w, v, -h, f * c);
+    pm_fc(y, x, w2, NULL, f, c, t);
+    memset(acc, 0, sizeof acc);
+    pm_fc_bw_w(acc, r, x, NULL, NULL, f, c, t, 0);
+    expect("fc weight", (up - dot(y, r, t * f)) / (2 * h), dot(acc, v, f * c), 1.0, 1e-4);
+
+    memcpy(w2, acc, sizeof acc);
+    for (int i = 0; i < c; i++) gamma_fw[i] = i % 3 == 1 ? 0.0f : uniform();
+    fill(gamma_bw, f);
+    memcpy(x2, x, sizeof(float) * (size_t)(t * c));
+    pm_compact(x2, gamma_fw, c, t, c, 1);
+    memset(acc, 0, sizeof acc);
+    pm_fc_bw_w(acc, r, x2, gamma_fw, gamma_bw, f, c, t, c);
+    for (int i = 0; i < f * c; i++) expect("fc scores", (double)gamma_bw[i / c] * gamma_fw[i % c] * w2[i], acc[i], 1.0, 1e-4);
+    memset(acc, 0, sizeof acc);
+    pm_bias_bw(acc, r, NULL, f, t, 1);
+    for (int i = 0; i < f; i++) {
+        double s = 0.0;
+        for (int j = 0; j < t; j++) s += r[j * f + i];
+        expect("fc bias", s, acc[i], 1.0, 1e-5);
+    }
+}
+
+static double norm_loss(const float *in, const float *weight, const float *bias, int c, int n, int per_group)
+{
+    memcpy(g, in, sizeof(float) * (size_t)(c * n));
+    pm_norm(g, y, weight, bias, NULL, c, n, per_group, 1e-5f);
+    return dot(y, r, c * n);
+}
+
+static void check_norm(int c, int n, int per_group)
+{
+    static float rstd[64], mean[64], sums[64], bias[64];
+    const float h = 0.01f; /* the truncation error is of the order h^2 */
+    fill(x, c * n), fill(w, c), fill(bias, c), fill(r, c * n), fill(v, c * n);
+    moved(x2, x, v, h, c * n);
+    double up = norm_loss(x2, w, bias, c, n, per_group);
+    moved(x2, x, v, -h, c * n);
+    const double by_x = (up - norm_loss(x2, w, bias, c, n, per_group)) / (2 * h);
+    fill(v + c * n, 2 * c);
+    const float *vw = v + c * n, *vb = vw + c;
+    moved(w2, w, vw, 0.5f, c);
+    up = norm_loss(x, w2, bias, c, n, per_group);
+    moved(w2, w, vw, -0.5f, c);
+    const double by_w = up - norm_loss(x, w2, bias, c, n, per_group);
+
+    memcpy(x2, x, sizeof(float) * (size_t)(c * n));
+    pm_norm(x2, y, w, bias, rstd, c, n, per_group, 1e-5f);
+    pm_norm_bw(x2, r, w, rstd, mean, sums, c, n, per_group, 1);
+    expect("norm input", by_x, dot(x2, v, c * n), 1.0, 2e-3);
+    memset(acc, 0, sizeof acc);
+    pm_norm_acc(acc, acc + c, mean, sums, NULL, NULL, c, n);
+    expect("norm weight", by_w, dot(acc, vw, c), 1.0, 1e-4);
+    double s = 0.0;
+    for (int i = 0; i < c * n; i++) s += (double)r[i] * vb[i / n];
+    expect("norm bias", s, dot(acc + c, vb, c), 1.0, 1e-4);
+}
+
+static void check_act(int kind, float slope)
+{
+    static unsigned char mask[100];
+    const int n = 777;
+    const float h = 0.002f;
+    fill_apart(x, n, -1.0f); /* from -1 past 6 */
+    fill(r, n), fill(v, n);
+    moved(x2, x, v, h, n);
+    pm_act(x2, NULL, (size_t)n, kind, slope);
+    const double up = dot(x2, r, n);
+    moved(x2, x, v, -h, n);
+    pm_act(x2, NULL, (size_t)n, kind, slope);
+    const double numeric = (up - dot(x2, r, n)) / (2 * h);
+    pm_act(x, mask, (size_t)n, kind, slope);
+    memcpy(g, r, sizeof(float) * (size_t)n);
+    pm_act_bw(g, mask, (size_t)n, kind, slope);
+    expect("activation", numeric, dot(g, v, n), 1.0, 2e-3);
+}
+
+static void check_pool(const pm_geom q, int max)
+{
+    static unsigned char index[MAX];
+    const int nx = q.c_in * q.h * q.w, ny = q.c_in * q.ho * q.wo;
+    const float h = max ? 0.002f : 0.5f;
+    fill_apart(x, nx, -3.0f);
+    fill(r, ny), fill(v, nx);
+    double side[2];
+    for (int i = 0; i < 2; i++) {
+        moved(x2, x, v, i ? -h : h, nx);
+        if (max)
+            pm_maxpool(y, x2, NULL, &q, q.c_in);
+        else
+            pm_avgpool(y, x2, &q, q.c_in, 1);
+        side[i] = dot(y, r, ny);
+    }
+    for (int i = 0; i < nx; i++) g[i] = NAN; /* every target must be written */
+    if (max) {
+        memset(index, 255, sizeof index);
+        pm_maxpool(y, x, index, &q, q.c_in);
+        pm_maxpool_bw(g, r, index, &q, q.c_in);
+    } else {
+        pm_avgpool_bw(g, r, &q, q.c_in, 1);
+    }
+    expect(max ? "max-pool" : "average pool", (side[0] - side[1]) / (2 * h), dot(g, v, nx), 1.0, max ? 5e-3 : 1e-4);
+}
+
+static void check_loss(void)
+{
+    const float z[5] = {0.3f, -1.2f, 2.0f, 0.0f, 0.7f}, h = 0.01f;
+    float up[5], down[5], grad[5], dummy[5];
+    pm_cross_entropy(grad, z, 5, 3, 0.25f);
+    for (int i = 0; i < 5; i++) {
+        memcpy(up, z, sizeof z), memcpy(down, z, sizeof z);
+        up[i] += h, down[i] -= h;
+        const float a = pm_cross_entropy(dummy, up, 5, 3, 1.0f), b = pm_cross_entropy(dummy, down, 5, 3, 1.0f);
+        expect("cross-entropy", 0.25 * (double)(a - b) / (2 * h), grad[i], 0.01, 1e-2);
+    }
+}
+
+static void check_clip(void)
+{
+    float pi[4] = {0.4f, 0.1f, 0.3f, 0.2f}, peak[3] = {0.02f, 0.9f, 0.08f}, equal[4] = {0.25f, 0.25f, 0.25f, 0.25f};
+    uint32_t order[4];
+    pm_clip(pi, order, 4, 0.3f - 1e-6f); /* 0.1 and 0.2 go; the rest sums to 4 */
+    const double want[4] = {0.4 / 0.7 * 4, 0, 0.3 / 0.7 * 4, 0};
+    for (int i = 0; i < 4; i++) expect("Alg. 1", want[i], pi[i], 0.0, 1e-5);
+    pm_clip(peak, order, 3, 0.3f - 1e-6f); /* never the last channel */
+    const double left[3] = {0, 3, 0};
+    for (int i = 0; i < 3; i++) expect("Alg. 1, one peak", left[i], peak[i], 0.0, 1e-5);
+    pm_clip(equal, order, 4, 0.3f - 1e-6f); /* ties go in the order of the channels */
+    const double tied[4] = {0, 0, 2, 2};
+    for (int i = 0; i < 4; i++) expect("Alg. 1, ties", tied[i], equal[i], 0.0, 1e-5);
+}
+
+int main(void)
+{
+    for (int compact = 0; compact < 2; compact++) {
+        check_conv(geometry(3, 9, 11, 8, 3, 3, 1, 1, 1, 1), compact);
+        check_conv(geometry(6, 20, 7, 5, 5, 3, 2, 2, 1, 1), compact);
+        check_conv(geometry(8, 6, 6, 8, 3, 3, 1, 1, 1, 8), compact);  /* depthwise */
+        check_conv(geometry(4, 8, 8, 12, 3, 3, 2, 1, 1, 4), compact); /* depthwise, three filters a channel */
+        check_conv(geometry(8, 10, 10, 36, 3, 3, 3, 4, 2, 2), compact);
+        check_conv(geometry(5, 1, 40, 7, 1, 9, 2, 0, 1, 1), compact);  /* 1-D */
+        check_conv(geometry(20, 5, 5, 17, 1, 1, 1, 0, 1, 1), compact);
+        check_conv(geometry(70, 4, 4, 6, 3, 3, 1, 1, 1, 1), compact);  /* more than one block of depth */
+    }
+    check_fc(5, 33, 1);
+    check_fc(7, 20, 9);
+    check_norm(8, 49, 2);
+    check_norm(6, 100, 6);
+    check_act(PM_RELU, 0.0f);
+    check_act(PM_LEAKY, 0.1f);
+    check_act(PM_RELU6, 0.0f);
+    for (int max = 0; max < 2; max++) {
+        check_pool(geometry(3, 9, 9, 3, 2, 2, 2, 0, 1, 1), max);
+        check_pool(geometry(2, 10, 10, 2, 2, 2, 1, 1, 1, 1), max);
+        check_pool(geometry(2, 11, 9, 2, 3, 3, 2, 1, 1, 1), max); /* overlapping */
+        check_pool(geometry(2, 8, 8, 2, 8, 8, 8, 0, 1, 1), max);  /* global */
+    }
+    check_loss();
+    check_clip();
+    printf("%d checks, %d failures\n", checks, failures);
+    return failures ? EXIT_FAILURE : EXIT_SUCCESS;
+}

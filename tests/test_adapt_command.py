@@ -1,0 +1,112 @@
+"""`pmeta adapt`: pictures and arrays in, predictions and costs out."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from device_models import trained
+from PIL import Image
+
+from pmeta import adapt_command, cli, device
+from pmeta.backbones import FourConv, initialise
+from pmeta.export import export
+from pmeta.methods import METHODS
+from pmeta.take_in import take_in
+
+NAMES = ["ant", "bee", "cat"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    generator = torch.Generator().manual_seed(0)
+    net = take_in(initialise(FourConv(3, (3, 16, 16), 8, 2), generator), torch.zeros(1, 3, 16, 16))
+    meta = trained(net, METHODS["pmeta"], generator, alpha_0=0.1, live=["conv4", "fc"])
+    path = tmp_path_factory.mktemp("model") / "model.pmeta"
+    path.write_bytes(export(net, meta, METHODS["pmeta"], (3, 16, 16), input_type="uint8").data)
+    return path
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    """Three classes of one colour each."""
+    random = np.random.default_rng(0)
+    for label, name in enumerate(NAMES):
+        for part, n in (("support", 2), ("query", 3)):
+            (tmp_path / part / name).mkdir(parents=True)
+            for i in range(n):
+                pixels = random.integers(0, 60, (20, 24, 3), dtype=np.uint8)
+                pixels[..., label] += 180
+                Image.fromarray(pixels).save(tmp_path / part / name / f"{i}.png")
+    return tmp_path
+
+
+def run(capsys: pytest.CaptureFixture[str], *argv: object) -> str:
+    assert cli.main(["adapt", *map(str, argv)]) == 0
+    return capsys.readouterr().out
+
+
+def test_folders_to_json(model: Path, pictures: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads(run(capsys, model, "--support", pictures / "support", "--query", pictures / "query", "--json"))
+    assert found["classes"] == NAMES
+    assert set(found["predictions"].values()) <= set(NAMES)
+    right = [name.split("/")[0] == label for name, label in found["predictions"].items()]
+    assert found["accuracy"] == pytest.approx(sum(right) / 9)
+    assert found["high_water_bytes"] <= found["arena_bytes"]
+    assert len(found["milliseconds_per_step"]) == len(found["losses"]) == 3
+    kept = found["updated_channels"]["conv4.weight"]
+    assert kept["of"] == 8
+    assert 1 <= len(kept["updated"]) <= 8
+
+
+def test_a_table_for_people(model: Path, pictures: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = run(capsys, model, "--support", pictures / "support", "--query", pictures / "query")
+    assert "ant/0.png\t" in out
+    assert "accuracy " in out
+    assert "arena, planned" in out
+    assert "channels updated: conv4.weight" in out
+
+
+def test_queries_without_classes_have_no_accuracy(model: Path, pictures: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads(run(capsys, model, "--support", pictures / "support", "--query", pictures / "query/bee", "--json"))
+    assert list(found["predictions"]) == ["0.png", "1.png", "2.png"]
+    assert "accuracy" not in found
+
+
+def test_arrays_and_a_saved_model(model: Path, pictures: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    support, query = pictures / "support.npy", pictures / "query.npy"
+    read = adapt_command.read_samples(str(pictures / "support"), device.load(model)).x
+    np.save(support, read.reshape(3, 2, 3, 16, 16))
+    np.save(query, read[:4])
+    saved = pictures / "adapted.pmeta"
+    found = json.loads(run(capsys, model, "--support", support, "--query", query, "--save", saved, "--json"))
+    own = device.load(model)
+    own.adapt(read, np.repeat(np.arange(3), 2))
+    assert [int(p) for p in found["predictions"].values()] == own.predict(read[:4]).tolist()
+    assert np.array_equal(device.load(saved).predict(read), own.predict(read))
+
+
+def test_mistakes(model: Path, pictures: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def refused(message: str, *argv: object) -> None:
+        assert cli.main(["adapt", *map(str, argv)]) == 2
+        assert message in capsys.readouterr().err
+
+    (pictures / "empty").mkdir()
+    (pictures / "wrong" / "ant").mkdir(parents=True)
+    (pictures / "wrong" / "ant" / "x.png").write_text("no picture")
+    (pictures / "many").mkdir()
+    for name in "abcd":
+        (pictures / "many" / name).mkdir()
+        Image.new("RGB", (16, 16)).save(pictures / "many" / name / "0.png")
+    np.save(pictures / "flat.npy", np.zeros((4, 7), np.uint8))
+    refused("pictures but no folders", model, "--support", pictures / "support" / "ant")
+    refused("there are no pictures", model, "--support", pictures / "empty")
+    refused("in a folder or a .npy file", model, "--support", pictures / "nowhere")
+    refused("is no readable picture", model, "--support", pictures / "wrong")
+    refused("tells 3 classes apart", model, "--support", pictures / "many")
+    refused(
+        "the classes of the support set, ant, bee, cat", model, "--support", pictures / "support", "--query", pictures / "many"
+    )
+    refused("should end in the shape of a sample, (3, 16, 16)", model, "--support", pictures / "flat.npy")
+    refused("not a pmeta model", pictures / "support" / "ant" / "0.png", "--support", pictures / "support")

@@ -1,0 +1,251 @@
+"""The engine behind numpy: equal to PyTorch after K steps, in the bytes that were promised."""
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from device_models import Case, case, network, trained
+
+from pmeta import device, flatfile
+from pmeta.export import export
+from pmeta.inner import InnerLoop
+from pmeta.methods import METHODS, Method
+
+# Why 1e-4 of the largest weight of a tensor: both sides sum some 10^4 to 10^5 float32 products in different orders (1e-7 each),
+# and K steps multiply the difference; a pixel that is a hair from a ReLU's or a max-pool's kink then moves a gradient by more.
+TOLERANCE = 1e-4
+
+
+def same_weights(c: Case) -> None:
+    """The engine's adapted weights against PyTorch's with a micro-batch of 1; the layers must have moved."""
+    want = InnerLoop(c.net, c.method, batch=1).adapt(c.meta, (c.x, c.y)).w
+    model = c.device()
+    model.adapt(c.raw, c.y.numpy())
+    got = model.weights()
+    for name, w in got.items():
+        w_k, w_0 = want[name].detach().numpy(), c.meta.w[name].numpy()
+        assert np.abs(w - w_k).max() <= TOLERANCE * np.abs(w_k).max(), name
+        moved = np.abs(w_k - w_0).max()
+        assert np.abs(w - w_k).max() <= 0.02 * moved + 1e-7, name  # and far nearer than the step that was taken
+    frozen = [name for name in c.meta.w if name not in got and name != "log_std"]
+    assert all(torch.equal(want[name], c.meta.w[name]) for name in frozen)
+    assert model.high_water_bytes <= model.arena_bytes
+
+
+@pytest.mark.parametrize("kind", ["4conv", "resnet12", "mlp", "depthwise"])
+@pytest.mark.parametrize("method", METHODS)
+def test_adapted_weights_equal_pytorch(kind: str, method: str) -> None:
+    same_weights(case(kind, method, seed=1))
+
+
+@pytest.mark.parametrize("kind", ["4conv", "depthwise", "norm"])
+def test_raw_pixels_equal_pytorch(kind: str) -> None:
+    same_weights(case(kind, "pmeta", seed=2, raw=True))
+
+
+@pytest.mark.parametrize("method", ["maml", "pmeta"])
+def test_even_areas_equal_pytorch(method: str) -> None:
+    """Pictures of even patches, where ties under a max-pool are the rule."""
+    c = case("4conv", method, seed=2, raw=True)
+    raw = np.kron(np.random.default_rng(0).integers(0, 256, (5, 3, 4, 4), np.uint8), np.ones((1, 1, 7, 7), np.uint8))
+    same_weights(c._replace(raw=raw, x=torch.from_numpy(raw).float() / 255 * 2 - 1))
+
+
+@pytest.mark.parametrize("kind", ["signal", "norm"])
+def test_other_layers_equal_pytorch(kind: str) -> None:
+    same_weights(case(kind, "pmeta", seed=3))
+
+
+@pytest.mark.parametrize(
+    ("kind", "live"),
+    [
+        ("4conv", ["conv3", "conv4", "fc"]),
+        ("4conv", ["norm1"]),
+        ("4conv", ["conv1", "norm3"]),
+        ("depthwise", ["depthwise"]),
+        ("depthwise", ["norm_b", "fc"]),
+        ("depthwise", ["d"]),
+        ("resnet12", ["block1.norm3"]),
+        ("resnet12", ["block1.shortcut", "block2.norm1"]),
+        ("resnet12", ["block2.conv1", "block2.shortcut"]),
+        ("resnet12", ["block2.conv1"]),
+    ],
+)
+def test_some_layers_equal_pytorch(kind: str, live: list[str]) -> None:
+    c = case(kind, "pmeta", seed=4, live=live)
+    same_weights(c)
+    assert {name.rpartition(".")[0] for name in c.device().weights()} == set(live)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        replace(METHODS["pmeta"], clip_ratio_fw=0.6, clip_ratio_bw=0.4),
+        replace(METHODS["pmeta"], clip_ratio_fw=None),
+        replace(METHODS["pmeta"], clip_ratio_bw=None),
+        Method("static", learn_alpha=True, scores="static"),
+    ],
+)
+def test_other_scores_equal_pytorch(method: Method) -> None:
+    same_weights(case("4conv", method, seed=5))
+
+
+def test_steps_that_update_different_layers() -> None:
+    c = case("4conv", "pmeta", seed=6)
+    p = c.meta.parameters()
+    names = [layer.name for layer in c.net.layers]
+    alpha = torch.zeros_like(p["alpha"])
+    for k, live in enumerate((["conv4", "fc"], [], ["conv2", "norm4"])):
+        for name in live:
+            alpha[k, names.index(name)] = 0.05
+    meta = c.meta.with_parameters({**p, "alpha": alpha})
+    same_weights(c._replace(meta=meta, exported=export(c.net, meta, c.method, (3, 28, 28))))
+
+
+def test_an_episode_with_a_loss_of_the_callers() -> None:
+    generator = torch.Generator().manual_seed(7)
+    net, method = network("policy", generator), METHODS["pmeta"]
+    meta = trained(net, method, generator)
+    x, target = torch.randn(4, 7, 6, generator=generator), torch.randn(4, 7, 2, generator=generator)
+
+    def loss(output: tuple[torch.Tensor, torch.Tensor], y: torch.Tensor) -> torch.Tensor:
+        return (output[0] - y).square().sum((1, 2)) / 2 + output[1].sum()
+
+    want = InnerLoop(net, method, loss, batch=1).adapt(meta, (x, target)).w
+    model = device.DeviceModel(export(net, meta, method, (7, 6)).data)
+    model.adapt_with(x.numpy(), lambda i, out: (out - target[i].numpy()) / 4)
+    for name, w in model.weights().items():
+        np.testing.assert_allclose(w, want[name].detach().numpy(), rtol=0, atol=TOLERANCE * float(want[name].abs().max()))
+    assert model.scores(x.numpy()).shape == (4, 7, 2)
+    assert model.meta["alone"]["log_std"]["alpha"] == meta.alpha[:, -1].tolist()
+
+
+def test_predictions_agree_over_100_tasks() -> None:
+    """On tasks that can be learnt (each class its own blurred pattern, in noise), so that predictions mean something."""
+    c = case("4conv", "pmeta", seed=8, live=["conv4", "fc"], alpha_0=0.03)
+    model, loop = c.device(), InnerLoop(c.net, c.method, batch=1)
+    generator = torch.Generator().manual_seed(9)
+    y = torch.arange(5).repeat(3)
+    agree = right = 0
+    for _ in range(100):
+        pattern = torch.nn.functional.interpolate(torch.randn(5, 3, 4, 4, generator=generator), (28, 28))
+        x = pattern[y] + 0.1 * torch.randn(15, 3, 28, 28, generator=generator)
+        with torch.no_grad():
+            want = c.net.run(_adapted(loop, c, x[:5]), x[5:])[0].argmax(1).numpy()
+        model.adapt(x[:5].numpy(), np.arange(5))
+        got = model.predict(x[5:].numpy())
+        agree, right = agree + int((got == want).sum()), right + int((got == y[5:].numpy()).sum())
+    assert right > 500  # of 1000; chance is 200
+    assert agree > 995
+
+
+def _adapted(loop: InnerLoop, c: Case, support: torch.Tensor) -> dict[str, torch.Tensor]:
+    with torch.enable_grad():
+        return {k: v.detach() for k, v in loop.adapt(c.meta, (support, torch.arange(5))).w.items()}
+
+
+def test_adapting_again_starts_from_the_meta_trained_weights() -> None:
+    c = case("mlp", "maml", seed=10)
+    model = c.device()
+    before = model.weights()
+    for name, w in before.items():
+        assert np.array_equal(w, c.meta.w[name].numpy())
+    losses = model.adapt(c.raw, c.y.numpy()).losses
+    once = model.state()
+    assert losses[-1] < losses[0]
+    model.adapt(c.raw, c.y.numpy())
+    assert model.state() == once
+    model.reset()
+    assert all(np.array_equal(w, before[name]) for name, w in model.weights().items())
+    model.restore(once)
+    assert model.state() == once
+
+
+def test_a_saved_model_begins_where_the_adapted_one_ended(tmp_path) -> None:
+    c = case("4conv", "pmeta", seed=11, live=["conv4", "fc"])
+    model = c.device()
+    model.adapt(c.raw, c.y.numpy())
+    model.save(tmp_path / "adapted.pmeta")
+    again = device.load(tmp_path / "adapted.pmeta")
+    assert np.array_equal(again.scores(c.raw), model.scores(c.raw))
+
+
+def test_the_arena_that_is_given_is_all_that_is_written() -> None:
+    c = case("4conv", "pmeta", seed=12)
+    block = np.full(c.exported.arena_bytes + 256, 0xA5, np.uint8)
+    model = device.DeviceModel(c.exported.data, arena=block[128:-128])
+    model.adapt(c.raw, c.y.numpy())
+    assert (block[:128] == 0xA5).all()
+    assert (block[-128:] == 0xA5).all()
+
+
+def test_damaged_files_are_refused_with_the_reason() -> None:
+    data = case("mlp", "maml", seed=13).exported.data
+
+    def refuses(damaged: bytes, reason: str) -> None:
+        with pytest.raises(device.EngineError, match=reason):
+            device.DeviceModel(damaged)
+
+    refuses(b"PK\x03\x04" + data[4:], "not a pmeta model")
+    refuses(data[:-8], "ends before")
+    refuses(data[:40], "ends before")
+    refuses(b"", "ends before")
+    refuses(data[:200] + bytes([data[200] ^ 1]) + data[201:], "checksum")
+    refuses(data[:8] + b"\x02" + data[9:], "another format version")
+    refuses(data[:12] + data[12:16][::-1] + data[16:], "little-endian")
+    header = flatfile.header(data)
+    at = header["at_instrs"] + 2 * 4
+    refuses(flatfile.seal(data[:at] + b"\xf0\xff\xff\x0f" + data[at + 4 :]), "does not fit")
+
+
+def test_every_word_of_the_tables_is_checked_or_harmless() -> None:
+    """Each word in turn set to a hostile value: the model is refused, or runs within its arena."""
+    c = case("mlp", "pmeta", seed=14)
+    data = c.exported.data
+    h = flatfile.header(data)
+    refused = 0
+    for at in [*range(24, 128, 4), *range(h["at_steps"], h["at_meta"], 4)]:
+        for word in (b"\xff\xff\xff\x7f", b"\xfc\xff\xff\xff"):
+            try:
+                model = device.DeviceModel(flatfile.seal(data[:at] + word + data[at + 4 :]), arena=np.zeros(1 << 20, np.uint8))
+                model.scores(c.raw)
+            except (device.EngineError, ValueError):
+                refused += 1
+    assert refused > 300
+
+
+def test_wrong_calls_are_refused() -> None:
+    c = case("mlp", "maml", seed=15)
+    model = c.device()
+    with pytest.raises(ValueError, match="reads float32 samples of shape"):
+        model.predict(c.raw.astype(np.float64))
+    with pytest.raises(ValueError, match="reads float32 samples of shape"):
+        model.predict(c.raw[:, :-1])
+    with pytest.raises(ValueError, match="as many labels as samples"):
+        model.adapt(c.raw, [0])
+    with pytest.raises(device.EngineError, match="one of the model's classes"):
+        model.adapt(c.raw, [9] * len(c.raw))
+    with pytest.raises(device.EngineError, match="smaller than the model needs"):
+        device.DeviceModel(c.exported.data, arena=np.zeros(64, np.uint8))
+    with pytest.raises(device.EngineError, match="out of order"):
+        model._call("pm_step")
+    with pytest.raises(device.EngineError, match="not the one that the model has"):
+        model.restore(b"1234")
+
+
+def test_inference_needs_less_than_adaptation() -> None:
+    c = case("4conv", "maml", seed=16)
+    model = device.DeviceModel(c.exported.data, arena=np.zeros(c.exported.infer_bytes, np.uint8))
+    with torch.no_grad():
+        want = c.net.model(c.x).numpy()
+    np.testing.assert_allclose(model.scores(c.raw), want, rtol=1e-3, atol=1e-4)
+    with pytest.raises(device.EngineError, match="smaller than the model needs"):
+        model.adapt(c.raw, c.y.numpy())
+
+
+def test_the_binding_does_not_import_torch() -> None:
+    code = "import sys, pmeta.device; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

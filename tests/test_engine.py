@@ -1,0 +1,156 @@
+"""The engine in C alone: gradients, memory safety, what it asks of the machine. Each program fails by its exit code."""
+
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from device_models import case
+
+from pmeta import engine
+
+PROGRAMS = Path(__file__).parent / "engine"
+STRICT = ("-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror", "-Wno-psabi", f"-I{engine.SOURCES}")
+FAST = ("-O3", "-ffp-contract=fast")
+SANITIZED = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+
+
+def build(name: str, folder: Path, flags: tuple[str, ...]) -> Path:
+    """A test program linked with the engine, whose files are compiled once in a folder."""
+    for source in engine.sources():
+        if not (folder / f"{source.stem}.o").exists():
+            subprocess.run(
+                [engine.compiler(), *STRICT, *flags, "-c", str(source), "-o", str(folder / f"{source.stem}.o")], check=True
+            )
+    sources = [str(PROGRAMS / f"{name}.c"), *(str(folder / f"{source.stem}.o") for source in engine.sources())]
+    subprocess.run([engine.compiler(), *STRICT, *flags, "-o", str(folder / name), *sources, "-lm"], check=True)
+    return folder / name
+
+
+def run(*command: object) -> str:
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"exit code {done.returncode}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def sanitized(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("sanitized")
+    return {name: build(name, folder, SANITIZED) for name in ("gradients", "replay", "fuzz")}
+
+
+@pytest.fixture(scope="module")
+def fast(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("fast")
+
+
+def test_gradients_against_finite_differences(fast: Path) -> None:
+    assert run(build("gradients", fast, FAST)).endswith(" 0 failures\n")
+
+
+def test_gradients_under_sanitizers(sanitized: dict[str, Path]) -> None:
+    assert run(sanitized["gradients"]).endswith(" 0 failures\n")
+
+
+def test_a_wrong_kernel_fails_the_program(tmp_path: Path) -> None:
+    """The test of the test: a sign changed in one kernel is found and becomes an exit code."""
+    source = (engine.SOURCES / "norm.c").read_text()
+    wrong = tmp_path / "norm.c"
+    wrong.write_text(source.replace("wr * gy[i] - a", "wr * gy[i] + a"))
+    assert wrong.read_text() != source
+    others = [str(p) for p in engine.sources() if p.name != "norm.c"]
+    command = [
+        engine.compiler(),
+        *STRICT,
+        "-O1",
+        "-o",
+        str(tmp_path / "x"),
+        str(PROGRAMS / "gradients.c"),
+        str(wrong),
+        *others,
+        "-lm",
+    ]
+    subprocess.run(command, check=True)
+    assert subprocess.run([str(tmp_path / "x")], capture_output=True, check=False).returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "raw"), [("4conv", True), ("resnet12", False), ("depthwise", True), ("signal", False), ("mlp", False)]
+)
+def test_replay_under_sanitizers(kind: str, raw: bool, sanitized: dict[str, Path], tmp_path: Path) -> None:
+    """An adaptation in C equals the one through the binding, on an arena full of NaN between guards, with nothing found."""
+    c = case(kind, "pmeta", seed=21, raw=raw, n=2)
+    files = {name: tmp_path / name for name in ("model", "samples", "labels", "state", "scores")}
+    files["model"].write_bytes(c.exported.data)
+    files["samples"].write_bytes(np.ascontiguousarray(c.raw).tobytes())
+    files["labels"].write_bytes(c.y.byte().numpy().tobytes())
+    run(sanitized["replay"], *files.values())
+
+    model = c.device()
+    model.adapt(c.raw, c.y.numpy())
+    state = np.frombuffer(files["state"].read_bytes(), np.float32)
+    np.testing.assert_allclose(state, np.frombuffer(model.state(), np.float32), rtol=1e-3, atol=1e-4)
+    scores = np.frombuffer(files["scores"].read_bytes(), np.float32).reshape(2, 5)
+    np.testing.assert_allclose(scores, model.scores(c.raw), rtol=1e-2, atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["depthwise", "signal", "mlp"])
+def test_hostile_files(kind: str, sanitized: dict[str, Path], tmp_path: Path) -> None:
+    """A short run of the fuzzer; the long one is in benchmarks/fuzz.py."""
+    (tmp_path / "model").write_bytes(case(kind, "pmeta", seed=22, raw=kind == "depthwise").exported.data)
+    found = run(sanitized["fuzz"], tmp_path / "model", 1000, 20, 1).split()
+    files, opened, ran = int(found[0]), int(found[2]), int(found[4])
+    assert files > 100
+    assert files > opened > 0
+    assert ran > 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("method", ["pmeta", "maml"])
+def test_the_operating_system_counts_what_was_planned(method: str, fast: Path, tmp_path: Path) -> None:
+    c = case("4conv", method, seed=23, raw=True)
+    for name, data in (("model", c.exported.data), ("samples", c.raw.tobytes()), ("labels", c.y.byte().numpy().tobytes())):
+        (tmp_path / name).write_bytes(data)
+    program = build("memory", fast, FAST)
+    measured, arena, sample = map(int, run(program, tmp_path / "model", tmp_path / "samples", tmp_path / "labels").split())
+    assert arena == c.exported.arena_bytes
+    assert abs(measured - (arena + sample)) <= 0.1 * (arena + sample)
+
+
+def test_the_engine_asks_for_nothing_but_string_and_math(tmp_path: Path) -> None:
+    if shutil.which("nm") is None:
+        pytest.skip("needs nm")
+    library = engine.compile_library(tmp_path / "engine.so", ("-std=c99", "-O1", "-fPIC"))
+    undefined = {line.split()[-1].split("@")[0] for line in run("nm", "-D", "--undefined-only", library).splitlines()}
+    hidden = {name for name in undefined if name.startswith("_")}  # the dynamic loader's own
+    assert undefined - hidden <= {"memcpy", "memmove", "memset", "memcmp", "expf", "logf", "sqrtf"}
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+@pytest.mark.parametrize("flags", [("-O0",), ("-O2", "-Wconversion", "-Wno-sign-conversion")])
+def test_strict_c99_without_a_warning(compiler: str, flags: tuple[str, ...], tmp_path: Path) -> None:
+    if shutil.which(compiler) is None:
+        pytest.skip(f"no {compiler} here")
+    for source in engine.sources():
+        subprocess.run([compiler, *STRICT, *flags, "-c", str(source), "-o", str(tmp_path / "x.o")], check=True)
+
+
+def test_the_wheel_compiles_every_file() -> None:
+    settings = tomllib.loads((engine.SOURCES.parent.parent / "pyproject.toml").read_text())["tool"]["setuptools"]
+    (extension,) = settings["ext-modules"]
+    assert sorted(extension["sources"]) == [f"pmeta/engine/{p.name}" for p in engine.sources()]
+    assert sorted(extension["depends"]) == [f"pmeta/engine/{p.name}" for p in sorted(engine.SOURCES.glob("*.h"))]
+    assert set(extension["extra-compile-args"]) <= set(engine.FLAGS)
+
+
+def test_the_header_is_good_for_cpp(tmp_path: Path) -> None:
+    if shutil.which("g++") is None:
+        pytest.skip("no g++ here")
+    (tmp_path / "x.cpp").write_text('#include "pmeta.h"\nint main() { pm_model m; return pm_open(&m, nullptr, 0) == PM_OK; }\n')
+    subprocess.run(
+        ["g++", "-Wall", "-Werror", f"-I{engine.SOURCES}", "-c", str(tmp_path / "x.cpp"), "-o", str(tmp_path / "x.o")],
+        check=True,
+    )

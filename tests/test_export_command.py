@@ -1,0 +1,55 @@
+"""`pmeta export`: from a run folder to a file and a table."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import torch
+
+from pmeta import cli, device
+from pmeta.config import NAMED
+from pmeta.evaluate_command import load, restore
+from pmeta.images import SCALE, SHIFT
+from pmeta.runs import Run
+from pmeta.train import build
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run folder as training leaves it, with the weights of the start."""
+    config = dataclasses.replace(NAMED["glyphs-4conv-5way-1shot"], method="pmeta", out=str(tmp_path / "run"))
+    _, meta = build(config, (1, config.image_size or 28, config.image_size or 28), torch.device("cpu"))
+    with Run(config.out) as folder:
+        folder.start(dataclasses.asdict(config))
+        folder.save("best", {**meta.parameters(), "mask": meta.mask}, {})
+    return folder.path
+
+
+def test_a_run_becomes_a_file(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "model.pmeta"
+    assert cli.main(["export", str(run), "-o", str(out)]) == 0
+    shown = capsys.readouterr().out
+    assert f"{out.stat().st_size:,} bytes" in shown.replace("\n", " ")
+    assert "step 1" in shown
+    assert "conv" in shown
+    model = device.load(out)
+    assert f"{model.arena_bytes:,}" in shown
+    assert model.input_type == "uint8"
+    generator = torch.Generator().manual_seed(0)
+    raw = torch.randint(0, 256, (2, *model.input_shape), generator=generator, dtype=torch.uint8)
+    config, best = load(str(run))
+    net, meta = restore(config, best.tensors, model.input_shape, torch.device("cpu"))  # type: ignore[arg-type]
+    with torch.no_grad():
+        want = torch.func.functional_call(net.model, meta.w, (raw * SCALE + SHIFT,))
+    assert torch.allclose(torch.from_numpy(model.scores(raw.numpy())), want, rtol=1e-3, atol=1e-4)
+
+
+def test_quiet_and_float32(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["export", str(run), "-o", str(tmp_path / "m.pmeta"), "--quiet", "--float32"]) == 0
+    assert capsys.readouterr().out == ""
+    assert device.load(tmp_path / "m.pmeta").input_type == "float32"
+
+
+def test_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["export", str(tmp_path)]) == 2
+    assert "a run folder holds a config.json" in capsys.readouterr().err

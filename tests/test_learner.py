@@ -1,0 +1,124 @@
+"""The few lines of Python: any model, any method, any iterator of tasks."""
+
+from collections.abc import Iterator
+
+import nets
+import pytest
+import torch
+from torch import Tensor, nn
+
+import pmeta
+from pmeta.learner import Learner, Task
+from pmeta.methods import METHODS, Method
+
+SHAPE = (2, 9)
+
+
+def learner(method: str) -> Learner:
+    model = nets.initialise(nets.Signal(), nets.generator()).double()
+    return Learner(model, torch.zeros(1, *SHAPE, dtype=torch.float64), method, inner_steps=2, alpha_0=0.1)
+
+
+def tasks(n: int) -> list[Task]:
+    return [nets.task(SHAPE, seed=seed) for seed in range(n)]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_on_a_conv1d_model(method: str) -> None:
+    found = learner(method)
+    before = found.meta
+    found.meta_train(tasks(4), meta_batch=2, progress=False)
+    assert not torch.equal(found.meta.w["conv1.weight"], before.w["conv1.weight"])
+    x, y, query_x, _ = tasks(1)[0]
+    w = found.adapt(x, y)
+    assert found.predict(w, query_x).shape == (4, 3)
+    assert not torch.equal(w["head.weight"], found.meta.w["head.weight"]) or method == "boil"
+    assert not any(t.requires_grad for t in found.meta.parameters().values())
+    assert all(not t.requires_grad for t in w.values())
+
+
+def test_meta_training_learns() -> None:
+    found = learner("maml++")
+    (x, y, query_x, query_y) = tasks(1)[0]
+
+    def loss() -> float:
+        return float(nn.functional.cross_entropy(found.predict(found.adapt(x, y), query_x), query_y))
+
+    before = loss()
+    found.meta_train([(x, y, query_x, query_y)] * 30, meta_batch=1, progress=False, lr=5e-2)
+    assert loss() < 0.5 * before
+
+
+def test_adapting_one_sample_at_a_time_or_all_at_once() -> None:
+    found = learner("maml")
+    x, y, *_ = tasks(1)[0]
+    one, whole = found.adapt(x, y), found.adapt(x, y, batch=None)
+    assert all(torch.allclose(one[name], whole[name], rtol=1e-10) for name in one)
+
+
+def test_a_method_of_ones_own_and_a_loss_of_ones_own() -> None:
+    own = Method("only the head, learned", update="head", learn_alpha=True)
+
+    def squares(output: Tensor, y: Tensor) -> Tensor:
+        return (output - nn.functional.one_hot(y, 3)).square().sum(1)
+
+    found = Learner(nets.Signal().double(), torch.zeros(1, *SHAPE, dtype=torch.float64), own, 2, 0.1, loss=squares)
+    alpha = found.meta.alpha.clone()
+    found.meta_train(iter(tasks(2)), n_tasks=2, meta_batch=1, progress=False)
+    x, y, *_ = tasks(1)[0]
+    w = found.adapt(x, y)
+    assert [name for name in w if not torch.equal(w[name], found.meta.w[name])] == ["head.weight", "head.bias"]
+    assert (found.meta.alpha[:, -1] != alpha[:, -1]).all()
+    assert not found.meta.alpha[:, :-1].any()
+
+
+def test_sparse_methods_freeze_and_then_cost_less() -> None:
+    found = learner("pmeta")
+    dense = found.cost(samples=5)
+    found.meta_train(tasks(4), meta_batch=1, progress=False, freeze_at=0.5, freeze_below=1e9)
+    assert int(found.meta.mask.sum()) == 1  # all were below the threshold, so one is left
+    frozen = found.cost(samples=5)
+    assert frozen.memory_mb < dense.memory_mb
+    assert frozen.exact_memory_mb < dense.exact_memory_mb
+    assert found.cost(samples=5, batch=5).peak_words > found.cost(samples=5).peak_words
+
+
+def test_the_same_seed_gives_the_same_learner() -> None:
+    both = [learner("pmeta") for _ in range(2)]
+    for one in both:
+        one.meta_train(tasks(2), meta_batch=1, progress=False)
+    first, second = (one.meta.parameters() for one in both)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def endless() -> Iterator[Task]:
+    while True:
+        yield tasks(1)[0]
+
+
+def test_how_many_tasks() -> None:
+    found = learner("maml")
+    with pytest.raises(ValueError, match=r"^the schedule needs to know how many tasks there will be: give n_tasks "):
+        found.meta_train(endless())
+    found.meta_train(endless(), n_tasks=3, meta_batch=2, progress=False)
+    message = r"^n_tasks promised 5 tasks and 2 came, which cut the schedule short: train again\.$"
+    with pytest.raises(ValueError, match=message):
+        found.meta_train(tasks(2), n_tasks=5, meta_batch=1, progress=False)
+    for n, meta_batch in ((0, 4), (3, 0)):
+        message = rf"^meta-training takes at least 1 task, 1 at a time, got {n} and meta_batch={meta_batch}\.$"
+        with pytest.raises(ValueError, match=message):
+            found.meta_train(tasks(n), meta_batch=meta_batch)
+
+
+def test_losses_that_are_not_finite_end_the_training() -> None:
+    found = learner("maml")
+    x, y, query_x, query_y = tasks(1)[0]
+    with pytest.raises(ValueError, match=r"^loss or gradient was not finite in 10 updates in a row"):
+        found.meta_train([(x * float("nan"), y, query_x, query_y)] * 12, meta_batch=1, progress=False)
+
+
+def test_names_of_the_package() -> None:
+    assert pmeta.Learner is Learner
+    assert set(pmeta.__all__) >= {"Learner", "Method", "METHODS", "open_split", "sample_task", "replace_batch_norm", "take_in"}
+    with pytest.raises(AttributeError, match=r"^module 'pmeta' has no attribute 'Lerner': it has Learner, "):
+        pmeta.Lerner  # noqa: B018
