@@ -1,7 +1,7 @@
 """The inner loop (Eqs. 1, 3, 4, 6, 13 and 14): one step for all methods, in meta-training and on unseen tasks."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -47,6 +47,9 @@ class InnerLoop:
     sample depend on its micro-batch, one pass for each."""
     second_order: bool = False
     """Keep the graph, so that the outer loop can differentiate through the gradients; else they count as constants."""
+    recompute: bool = False
+    """Hold the graph of one step at a time, and compute each step a second time when the outer loop comes back to it: a K-th of
+    the memory for a fifth to a third more time."""
     pool_first: bool = True
     """Compute a norm only where the max-pool behind it looks: the same in half the time; False is for comparison."""
 
@@ -62,6 +65,15 @@ class InnerLoop:
             w, used = self.step(meta, w, k, support)
             scores.append(used)
         return Adapted(w, scores)
+
+    def path(self, meta: Meta, support: tuple[Any, Any]) -> list[Weights]:
+        """The weights before the first step and after each, without a graph."""
+        _check(self.net, meta, support)
+        meta, loop = meta.map(Tensor.detach), replace(self, second_order=False)
+        path = [meta.w]
+        for k in range(len(meta.alpha)):
+            path.append(loop.step(meta, path[-1], k, support)[0])
+        return path
 
     def step(self, meta: Meta, w: Weights, k: int, support: tuple[Any, Any]) -> tuple[Weights, Scores]:
         """One step k from the weights w."""
