@@ -30,7 +30,7 @@ def clip(pi: Tensor, rho: float) -> Tensor:
 
 def sparsify(pi: Tensor, rho: float) -> Tensor:
     """Alg. 1 with the straight-through estimator: the clipped value forward, the gradient of C * pi backward."""
-    return clip(pi, rho).detach() + pi.shape[-1] * (pi - pi.detach())
+    return clip(pi.detach(), rho) + pi.shape[-1] * (pi - pi.detach())
 
 
 def scores(module: dict[str, Tensor], v: Tensor, rho: float, batch: int | None) -> Tensor:

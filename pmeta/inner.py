@@ -1,7 +1,7 @@
 """The inner loop (Eqs. 1, 3, 4, 6, 13 and 14): one step for all methods, in meta-training and on unseen tasks."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -47,6 +47,9 @@ class InnerLoop:
     sample depend on its micro-batch, one pass for each."""
     second_order: bool = False
     """Keep the graph, so that the outer loop can differentiate through the gradients; else they count as constants."""
+    recompute: bool = False
+    """Hold the graph of one step at a time, and compute each step a second time when the outer loop comes back to it: a K-th of
+    the memory for a fifth to a third more time."""
     pool_first: bool = True
     """Compute a norm only where the max-pool behind it looks: the same in half the time; False is for comparison."""
 
@@ -63,6 +66,15 @@ class InnerLoop:
             scores.append(used)
         return Adapted(w, scores)
 
+    def path(self, meta: Meta, support: tuple[Any, Any]) -> list[Weights]:
+        """The weights before the first step and after each, without a graph."""
+        _check(self.net, meta, support)
+        meta, loop = meta.map(Tensor.detach), replace(self, second_order=False)
+        path = [meta.w]
+        for k in range(len(meta.alpha)):
+            path.append(loop.step(meta, path[-1], k, support)[0])
+        return path
+
     def step(self, meta: Meta, w: Weights, k: int, support: tuple[Any, Any]) -> tuple[Weights, Scores]:
         """One step k from the weights w."""
         live = [layer for layer, alive in zip(self.net.layers, meta.mask[k].tolist(), strict=True) if alive]
@@ -77,9 +89,9 @@ class InnerLoop:
         for more, _ in parts[1:]:
             g_w = {name: g + more[name] for name, g in g_w.items()}
         new = dict(w)
-        for layer in live:
-            for name in layer.params:
-                new[name] = w[name] - meta.alpha[k, self.net.layers.index(layer)] * g_w[name]  # Eq. 14
+        for layer, alpha in zip(self.net.layers, meta.alpha[k].unbind(), strict=True):
+            for name in layer.params if layer in live else ():
+                new[name] = w[name] - alpha * g_w[name]  # Eq. 14
         return new, _joined([used for _, used in parts])
 
     def _gradients(

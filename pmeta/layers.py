@@ -79,7 +79,7 @@ class Network:
     layers: tuple[Layer, ...]
     ops: tuple[Op, ...]
 
-    @property
+    @cached_property
     def head(self) -> Layer:
         """The output layer: the last weight layer that runs."""
         return [layer for layer in self.layers if layer.kind != "param"][-1]
@@ -93,7 +93,7 @@ class Network:
             raise ValueError(f"layers are named as in the model, got {name!r}: the names are {', '.join(names)}.")
         return names.index(name)
 
-    @property
+    @cached_property
     def mixes_samples(self) -> bool:
         """Whether the output of a sample depends on the others of its batch, as with batch norm."""
         return any(isinstance(m, BATCH_NORMS) for m in self.model.modules())
@@ -151,8 +151,12 @@ def _forward(layer: Layer, x: Tensor, edit_x: Edit, gate: Gate) -> Record:
         x = edit_x(layer, x)
         return Record(x, F.linear(x, m.weight, m.bias))
     x = edit_x(layer, _normalised(m, x))
-    y = x * _channels(m.weight, x)
-    return Record(x, y if m.bias is None else y + _channels(m.bias, x))
+    return Record(x, _affine(m, x))
+
+
+def _affine(m: Any, x_hat: Tensor) -> Tensor:
+    weight = _channels(m.weight, x_hat)
+    return x_hat * weight if m.bias is None else torch.addcmul(_channels(m.bias, x_hat), x_hat, weight)
 
 
 def _normalised(m: nn.Module, x: Tensor) -> Tensor:
@@ -167,8 +171,7 @@ def _norm_pool(layer: Layer, x: Tensor) -> Record:
     """A group norm at the places alone that the 2x2 max-pool behind it chooses."""
     m = layer.module
     x_hat, v = norm_pool(x, m.weight, m.num_groups, m.eps)
-    y = x_hat * _channels(m.weight, x)
-    return Record(x_hat, y if m.bias is None else y + _channels(m.bias, x), v, x_hat[0, 0].numel() / x[0, 0].numel())
+    return Record(x_hat, _affine(m, x_hat), v, x_hat[0, 0].numel() / x[0, 0].numel())
 
 
 @contextmanager

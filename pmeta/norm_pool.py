@@ -81,7 +81,7 @@ class NormPoolGrad(Function):
         mean_u = _rows(u).mean(1) @ over_group
         b = ((_rows(u) * _rows(x)).mean(1) @ over_group - mean * mean_u) * r  # mean(u x_hat)
         chosen = _like(u.permute(0, 2, 3, 1).reshape(-1).index_select(0, place), x_hat)
-        s = ((chosen * g).sum((2, 3)) @ over_group) / n - mean_u * m  # mean((u - mean(u)) (G - mean(G)))
+        s = (_rows(chosen * g).sum(1) @ over_group) / n - mean_u * m  # mean((u - mean(u)) (G - mean(G)))
         d_g = chosen.sub_(_at(mean_u)).addcmul_(x_hat, _at(b), value=-1).mul_(_at(r))
         of_x = (3 * a * b - s) * r**3
         d_x = _affine(x, of_x, (m * b + mean_u * a) * r * r - of_x * mean).addcmul_(u, _at(-a * r * r))
@@ -93,7 +93,7 @@ def _input_gradient(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """g(x), mean(G) and mean(G x_hat); the gradient g_v of the channel means adds g_v / (H W) to every place of G."""
     n = x.shape[2] * x.shape[3]
-    m, a = g.sum((2, 3)), (g * x_hat).sum((2, 3))
+    m, a = _rows(g).sum(1), _rows(g * x_hat).sum(1)
     if g_v is not None:
         m, a = m + g_v, a + g_v * v
     m, a = (m @ over_group).div_(n), (a @ over_group).div_(n)
@@ -107,14 +107,18 @@ def _input_gradient(
 def _pool(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """The values of x that the 2x2 max-pool of weight * x chooses, and their places in the memory of x."""
     rising = bool((weight > 0).all())
-    sign = _at(weight.sign()[None])
-    chosen, place = aten.max_pool2d_with_indices(x if rising else x * sign, [2, 2], [2, 2])
-    b, c, h, w = x.shape
-    first = torch.arange(0, b * c * h * w, c * h * w, device=x.device)[:, None] + torch.arange(c, device=x.device)
-    place = place.mul_(c).add_(_at(first)).permute(0, 2, 3, 1).reshape(-1)
+    chosen, place = aten.max_pool2d_with_indices(x if rising else x * _at(weight.sign()[None]), [2, 2], [2, 2])
+    place = place.mul_(x.shape[1]).add_(_first_places(*x.shape, x.device)).permute(0, 2, 3, 1).reshape(-1)
     if rising:
         return chosen, place
     return _like(x.permute(0, 2, 3, 1).reshape(-1).index_select(0, place), chosen), place
+
+
+@lru_cache(maxsize=64)
+def _first_places(b: int, c: int, h: int, w: int, device: torch.device) -> Tensor:
+    """Where each sample and channel begins in memory. (B, C, 1, 1)"""
+    first = torch.arange(0, b * c * h * w, c * h * w, device=device)[:, None] + torch.arange(c, device=device)
+    return _at(first)
 
 
 def _affine(x: Tensor, a: Tensor, b: Tensor) -> Tensor:

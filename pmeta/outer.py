@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from pmeta.inner import InnerLoop
-from pmeta.meta import Meta
+from pmeta.meta import Meta, Weights
 from pmeta.step_sizes import freeze, input_kib, lasso_gradient
 
-CHUNK_WORDS = 2**25
+CHUNK_WORDS = 2**24
 """Words of activations in a chunk of queries: few enough for memory, enough that calls do not cost more than the work."""
 BAD_UPDATES = 10
 """So many updates in a row with tasks that had to be skipped end a training."""
@@ -38,17 +38,41 @@ def task_gradient(loop: InnerLoop, meta: Meta, task: tuple[Any, Any, Any, Any], 
     The query gradient is taken at w^{i,K} in chunks of `chunk` samples (None: as many as CHUNK_WORDS holds), then sent back
     through the inner loop once.
     """
-    support_x, support_y, query_x, query_y = task
+    support, (query_x, query_y) = task[:2], task[2:]
     start = meta.map(lambda t: t.detach().requires_grad_())
-    adapted = loop.adapt(start, (support_x, support_y)).w
-    g_w, loss, correct = query_gradient(loop, adapted, query_x, query_y, chunk)
-    inputs = start.parameters()
-    product = torch.stack([(adapted[name] * g_w[name]).sum() for name in adapted]).sum()  # its gradient in w^{i,K} is g_w
-    g = torch.autograd.grad(product, list(inputs.values()), allow_unused=True)
-    gradients = {n: torch.zeros_like(t) if d is None else d for (n, t), d in zip(inputs.items(), g, strict=True)}
+    if loop.recompute:
+        path = loop.path(start, support)
+        g_w, loss, correct = query_gradient(loop, path[-1], query_x, query_y, chunk)
+        gradients = _sent_back_in_steps(loop, start, support, path, g_w)
+    else:
+        adapted = loop.adapt(start, support).w
+        g_w, loss, correct = query_gradient(loop, adapted, query_x, query_y, chunk)
+        gradients = _sent_back(adapted, start, g_w)
     if math.isfinite(loss) and all(bool(d.square().sum().isfinite()) for d in gradients.values()):  # Adam squares it too
         return MetaGradient(gradients, loss, correct, 1)
     return MetaGradient({n: torch.zeros_like(d) for n, d in gradients.items()}, 0.0, 0.0, 0, skipped=1)
+
+
+def _sent_back(adapted: Weights, start: Meta, g_w: Weights) -> dict[str, Tensor]:
+    """The gradient in all of `start` of what has the gradient g_w in the adapted weights."""
+    inputs = start.parameters()
+    product = torch.stack([(adapted[name] * g_w[name]).sum() for name in adapted]).sum()
+    g = torch.autograd.grad(product, list(inputs.values()), allow_unused=True)
+    return {n: torch.zeros_like(t) if d is None else d for (n, t), d in zip(inputs.items(), g, strict=True)}
+
+
+def _sent_back_in_steps(
+    loop: InnerLoop, start: Meta, support: tuple[Any, Any], path: list[Weights], g_w: Weights
+) -> dict[str, Tensor]:
+    """The same along a path of weights, with one step at a time computed again."""
+    total = {name: torch.zeros_like(t) for name, t in start.parameters().items()}
+    for k in reversed(range(len(start.alpha))):
+        here = replace(start, w={name: t.detach().requires_grad_() for name, t in path[k].items()})
+        g = _sent_back(loop.step(here, here.w, k, support)[0], here, g_w)
+        g_w = {name: g.pop(f"w/{name}") for name in g_w}
+        for name, d in g.items():
+            total[name] += d
+    return {**total, **{f"w/{name}": d for name, d in g_w.items()}}
 
 
 def query_gradient(

@@ -264,3 +264,15 @@ def test_ten_bad_updates_in_a_row_are_an_error(residual: Network) -> None:
     )
     with pytest.raises(ValueError, match=message):
         outer.check_finite(" Kept.")
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_recomputing_each_step_gives_the_same_meta_gradient(residual, name):
+    meta = nets.meta_of(residual, METHODS[name], inner_steps=3)
+    plain, again = (
+        task_gradient(InnerLoop(residual, METHODS[name], second_order=True, recompute=recompute), meta, nets.task(SHAPE))
+        for recompute in (False, True)
+    )
+    assert again.loss == pytest.approx(plain.loss, abs=1e-14)
+    for parameter, g in plain.gradients.items():
+        torch.testing.assert_close(again.gradients[parameter], g, rtol=1e-10, atol=1e-12, msg=parameter)
