@@ -27,6 +27,7 @@ ROOMS = [  # files in one line may import each other
     ("log",),
     ("learner",),
     ("train",),
+    ("rl",),
     ("train_command", "evaluate_command"),
     ("engine", "flatfile", "device"),
     ("adapt_command",),
