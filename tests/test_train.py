@@ -120,9 +120,25 @@ def test_killed_at_every_single_write(
     assert n - 1 in (1 + 3 * 2 + 2, 1 + 3 * 2 + 2 * 2)  # all were hit: config, last at each epoch, best once or twice
 
 
+OFTEN = """
+import sys, time
+import pmeta.log
+from pmeta.cli import main
+
+checkpoint = pmeta.log.Log.checkpoint
+
+def at_leisure(self, now=False):  # leaves time for a signal to arrive before the run has ended
+    checkpoint(self, now)
+    time.sleep(0.5 if now else 0)
+
+pmeta.log.CHECKPOINT_SECONDS = 0
+pmeta.log.Log.checkpoint = at_leisure
+sys.exit(main(sys.argv[1:]))
+"""
+
+
 def command(out: Path, n: int) -> list[str]:
-    often = "import sys, pmeta.log; pmeta.log.CHECKPOINT_SECONDS = 0; from pmeta.cli import main; sys.exit(main(sys.argv[1:]))"
-    return [sys.executable, "-c", often, "train", NAME, *OPTIONS, "--out", str(out), "--workers", str(n)]
+    return [sys.executable, "-c", OFTEN, "train", NAME, *OPTIONS, "--out", str(out), "--workers", str(n)]
 
 
 def children(pid: int) -> list[int]:

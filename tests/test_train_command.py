@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from pmeta.cli import main
-from pmeta.config import NAMED, ImageConfig
-from pmeta.train_command import parse
+from pmeta.config import ImageConfig
+from pmeta.train_command import NAMED, parse
 
 GLYPHS = "glyphs-4conv-5way-1shot"
 
