@@ -1,9 +1,9 @@
-"""Whether the fast path learns like the plain one: query loss and accuracy over meta-training on glyphs, in float32, seed by seed.
+"""Whether the fast path learns like the plain one: query loss and accuracy of meta-training on glyphs in float32, by seed.
 
     python benchmarks/learning_curves.py
 
-Both see the same tasks from the same start. In float64 their gradients agree to ten digits (tests/test_pool_first.py); in float32
-they part in the last digit, and training makes that grow: what must agree is the curve, not the digits.
+Both see the same tasks from the same start. In float64 their gradients agree to ten digits (tests/test_pool_first.py); in
+float32 they part in the last digit, and training makes that grow: what must agree is the curve, not the digits.
 """
 
 import sys
