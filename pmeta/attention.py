@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from pmeta.layers import Layer, Network, channel_means
@@ -39,7 +40,7 @@ def scores(module: dict[str, Tensor], v: Tensor, rho: float, batch: int | None) 
     `v` (B, C) are channel means. The mean runs over micro-batches of `batch` samples, None for all of them. Returns gamma,
     a row for each micro-batch. (ceil(B / batch), C)
     """
-    z = torch.relu(v @ module["W1"].T + module["b1"]) @ module["W2"].T + module["b2"]  # (B, C)
+    z = F.linear(F.relu(F.linear(v, module["W1"], module["b1"])), module["W2"], module["b2"])  # (B, C)
     if batch is None or batch >= len(z):
         z = z.mean(0, keepdim=True)
     elif batch > 1:
@@ -98,7 +99,8 @@ class Gammas:
             return self.params[f"{layer.name}.{side}.alpha"][None]
         if rho is None:
             return None
-        v = channel_means(layer, tensor) * share  # (B, C)
+        v = channel_means(layer, tensor)  # (B, C)
+        v = v if share == 1 else v * share
         module = {key: self.params[f"{layer.name}.{side}.{key}"] for key in ("W1", "b1", "W2", "b2")}
         gamma = scores(module, v if side == "fw" else unit_rms(v), rho, self.batch)  # Eq. 10, Eq. 11
         return gamma if len(gamma) == 1 else gamma.repeat_interleave(self.batch or 1, 0)[: len(v)]

@@ -137,3 +137,13 @@ def test_normalise_can_be_differentiated_further() -> None:
         return torch.autograd.grad((normalise(x, 2, 1e-3) * g).sum(), x, create_graph=True)[0]
 
     assert gradgradcheck(input_gradient, (x, g))
+
+
+@pytest.mark.parametrize("out_channels", [1, 3])
+def test_the_weight_gradient_of_one_input_channel_is_pytorchs_in_any_layout(out_channels: int) -> None:
+    x, w, g = draw(2, 1, 5, 5, seed=1), draw(out_channels, 1, 3, 3, seed=2), draw(2, out_channels, 5, 5, seed=3).detach()
+    shape = ConvShape((1, 1), (1, 1), (1, 1), 1)
+    (expected,) = torch.autograd.grad(F.conv2d(x, w, padding=1), w, g)
+    for layout in (torch.contiguous_format, torch.channels_last):
+        g_w = ConvWeightGrad.apply(g.contiguous(memory_format=layout), x, w, shape)
+        torch.testing.assert_close(g_w, expected, rtol=1e-12, atol=1e-12)

@@ -1,0 +1,191 @@
+"""How fast second-order meta-training is: ours beside the libraries people use for MAML, each in processes of its own.
+
+    python -m venv /tmp/peers && /tmp/peers/bin/pip install torch higher torchopt
+    python benchmarks/train_speed.py --peers /tmp/peers/bin/python
+
+A task is 4Conv on 84x84 images, 5 ways, 15 queries a class, 5 inner steps, and all libraries run the same module. Ours runs as
+`pmeta train` does, one process with one thread for each core; the others run as they come, one process with a thread for each
+core. Every figure is the best of several tasks. The time of a task on the processor (CPU s) hardly depends on what else the
+machine does; tasks/s does.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+ROOT = Path(__file__).parent.parent
+PEERS = ("torch", "higher", "torchopt", "learn2learn")
+OURS = ("maml", "maml++", "pmeta")
+WAYS, QUERIES, STEPS, ALPHA = 5, 15, 5, 0.01
+
+
+def main() -> None:
+    args = _arguments()
+    if args.one:
+        return print(json.dumps(measure(args.one, args.shots[0], args.threads, args.tasks, args.size, args.recompute)))
+    rows = [row for shots in args.shots for row in table(args, shots)]
+    print("\n".join(["| task | library | cores | tasks/s | CPU s a task | peak MB |", "|---|---|---|---|---|---|", *rows]))
+
+
+def table(args: argparse.Namespace, shots: int) -> Iterator[str]:
+    """The rows of one kind of task, as they are measured."""
+    for cores in args.cores:
+        for name in [*OURS, *(f"{o} --recompute" for o in OURS[:1]), *PEERS]:
+            ours = name.split()[0] in OURS
+            python = sys.executable if ours or name == "torch" else args.peers
+            if not python:
+                continue
+            found = run(python, name, shots, args, processes=cores if ours else 1, threads=1 if ours else cores)
+            if isinstance(found, str):
+                print(f"{name} does not run here: {found}", file=sys.stderr)
+                continue
+            rate, cpu = sum(1 / f["wall"] for f in found), min(f["cpu"] for f in found)
+            memory = sum(f["peak"] for f in found)
+            yield f"| {WAYS}-way {shots}-shot | {name} | {cores} | {rate:.2f} | {cpu:.2f} | {memory:.0f} |"
+
+
+def run(python: str, name: str, shots: int, args: argparse.Namespace, processes: int, threads: int) -> list[dict] | str:
+    """Start the processes of one row at the same time; what each of them measured, or why it failed."""
+    command = [python, __file__, "--one", *name.split(), "--shots", str(shots), "--threads", str(threads)]
+    command += ["--tasks", str(args.tasks), "--size", str(args.size)]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": str(threads)}
+    started = [subprocess.Popen(command, env=env, stdout=-1, stderr=-1, text=True) for _ in range(processes)]
+    outputs = [p.communicate() for p in started]
+    if any(p.returncode for p in started):
+        return next(err for _, err in outputs if err).strip().splitlines()[-1]
+    return [json.loads(out) for out, _ in outputs]
+
+
+def measure(name: str, shots: int, threads: int, tasks: int, size: int, recompute: bool) -> dict[str, float]:
+    """The least seconds of a task on the clock and on the processor, and the peak memory of this process in MB."""
+    import resource
+
+    import torch
+
+    torch.set_num_threads(threads)
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(WAYS * (shots + QUERIES), 3, size, size, generator=generator)
+    y = torch.arange(WAYS).repeat(shots + QUERIES)
+    n = WAYS * shots
+    work = ours(name, size, recompute) if name in OURS else peer(name, size)
+    walls, cpus = [], []
+    for _ in range(tasks):
+        wall, cpu = time.perf_counter(), time.process_time()
+        work(x[:n], y[:n], x[n:], y[n:])
+        walls.append(time.perf_counter() - wall)
+        cpus.append(time.process_time() - cpu)
+    return {"wall": min(walls), "cpu": min(cpus), "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6}
+
+
+def ours(name: str, size: int, recompute: bool) -> Callable:
+    import torch
+
+    from pmeta.backbones import FourConv
+    from pmeta.inner import InnerLoop
+    from pmeta.meta import init_meta
+    from pmeta.methods import METHODS
+    from pmeta.outer import task_gradient
+    from pmeta.take_in import take_in
+    from pmeta.workers import keep_freed_memory
+
+    keep_freed_memory()
+    net = take_in(FourConv(WAYS, (3, size, size)), torch.zeros(1, 3, size, size))
+    meta = init_meta(net, METHODS[name], STEPS, ALPHA, torch.Generator().manual_seed(0))
+    loop = InnerLoop(net, METHODS[name], second_order=True, recompute=recompute)
+    return lambda *task: task_gradient(loop, meta, task)
+
+
+def peer(name: str, size: int) -> Callable:
+    """One task of MAML as the library's own examples have it."""
+    from pmeta.backbones import FourConv
+
+    work = {"torch": with_torch, "higher": with_higher, "torchopt": with_torchopt, "learn2learn": with_learn2learn}[name]
+    return work(FourConv(WAYS, (3, size, size)))
+
+
+def with_torch(model):
+    import torch
+    import torch.nn.functional as F
+
+    def task(xs, ys, xq, yq):
+        w = dict(model.named_parameters())
+        for _ in range(STEPS):
+            loss = F.cross_entropy(torch.func.functional_call(model, w, (xs,)), ys)
+            g = torch.autograd.grad(loss, list(w.values()), create_graph=True)
+            w = {n: t - ALPHA * d for (n, t), d in zip(w.items(), g, strict=True)}
+        F.cross_entropy(torch.func.functional_call(model, w, (xq,)), yq).backward()
+
+    return task
+
+
+def with_higher(model):
+    import higher
+    import torch
+    import torch.nn.functional as F
+
+    sgd = torch.optim.SGD(model.parameters(), lr=ALPHA)
+
+    def task(xs, ys, xq, yq):
+        with higher.innerloop_ctx(model, sgd, copy_initial_weights=False) as (net, inner):
+            for _ in range(STEPS):
+                inner.step(F.cross_entropy(net(xs), ys))
+            F.cross_entropy(net(xq), yq).backward()
+
+    return task
+
+
+def with_torchopt(model):
+    import torch.nn.functional as F
+    import torchopt
+
+    inner = torchopt.MetaSGD(model, lr=ALPHA)
+
+    def task(xs, ys, xq, yq):
+        start = [torchopt.extract_state_dict(o, by="reference") for o in (model, inner)]
+        for _ in range(STEPS):
+            inner.step(F.cross_entropy(model(xs), ys))
+        F.cross_entropy(model(xq), yq).backward()
+        for o, state in zip((model, inner), start, strict=True):
+            torchopt.recover_state_dict(o, state)
+
+    return task
+
+
+def with_learn2learn(model):
+    for datasets in ("learn2learn.vision", "learn2learn.gym"):  # they need torchvision and gym, which MAML does not
+        sys.modules[datasets] = ModuleType(datasets)
+    import learn2learn
+    import torch.nn.functional as F
+
+    maml = learn2learn.algorithms.MAML(model, lr=ALPHA)
+
+    def task(xs, ys, xq, yq):
+        net = maml.clone()
+        for _ in range(STEPS):
+            net.adapt(F.cross_entropy(net(xs), ys))
+        F.cross_entropy(net(xq), yq).backward()
+
+    return task
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peers", help="the Python of an environment with torch and the other libraries; none: ours and torch")
+    parser.add_argument("--shots", type=int, nargs="+", default=[1, 5])
+    parser.add_argument("--cores", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--tasks", type=int, default=8, help="tasks to take the best of")
+    parser.add_argument("--size", type=int, default=84, help="pixels a side")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--threads", type=int, default=1, help=argparse.SUPPRESS)
+    parser.add_argument("--recompute", action="store_true", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
