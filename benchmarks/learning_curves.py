@@ -2,7 +2,8 @@
 
     python benchmarks/learning_curves.py
 
-All see the same tasks from the same start. In float64 their gradients agree to ten digits (tests/test_pool_first.py). In float32
+All see the same tasks from the same start. In float64 their gradients agree to ten digits (tests/test_pool_first.py).
+In float32
 they part in the last digit, and after some updates a ReLU or a clipped channel flips and the runs go their own ways. So a third
 run shows how far that goes by itself: the plain path from weights that are moved by one part in a million.
 """
