@@ -1,0 +1,114 @@
+"""The golden comparison on pictures of one's own: the engine against PyTorch, 4Conv in full size, 5-way 1-shot.
+
+    python benchmarks/golden.py FOLDER [--tasks 100] [--run RUN]
+
+FOLDER holds train/<class>/, val/<class>/ and test/<class>/, or classes alone. Prints for all six methods how far the
+adapted weights of the engine are from PyTorch's, and both from PyTorch in float64; then on how many queries of all tasks
+the predictions agree. Weights are drawn at random, as in the tests, and those of RUN are compared besides. Ends with exit
+code 1 where the engine is further from float64 than 1e-4 and than PyTorch is (geometric means over tasks), or predictions
+agree on 99.5 % of the queries or fewer.
+"""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import torch
+import tyro
+
+HERE = Path(__file__).parent.parent
+sys.path[:0] = [str(HERE), str(HERE / "tests")]
+
+from device_models import Case, trained  # noqa: E402
+from golden import check_in_double, errors, reference, to_double  # noqa: E402
+
+from pmeta.backbones import FourConv, initialise  # noqa: E402
+from pmeta.evaluate_command import load, restore  # noqa: E402
+from pmeta.export import export  # noqa: E402
+from pmeta.images import SCALE, SHIFT, ImageSet, open_split, sample_task  # noqa: E402
+from pmeta.layers import Network  # noqa: E402
+from pmeta.meta import Meta  # noqa: E402
+from pmeta.methods import METHODS, Method  # noqa: E402
+from pmeta.take_in import take_in  # noqa: E402
+
+SHAPE = (3, 84, 84)
+COMPARED = 5  # tasks whose weights are compared
+QUERIES = 5  # of each class
+AGREEING = ("maml", "pmeta")  # methods whose predictions are compared on all tasks
+
+
+def case(net: Network, meta: Meta, method: Method) -> Case:
+    """A model without samples yet."""
+    exported = export(net, meta, method, SHAPE, input_type="uint8", scale=[SCALE] * 3, shift=[SHIFT] * 3)
+    return Case(net, meta, method, exported, 1, torch.zeros(0), np.zeros(0, np.uint8), torch.arange(5))
+
+
+def drawn(name: str) -> Case:
+    """4Conv with weights, step sizes and attention drawn at random; p-Meta updates what it typically does."""
+    generator = torch.Generator().manual_seed(0)
+    net = take_in(initialise(FourConv(), generator), torch.zeros(1, *SHAPE))
+    live = ("conv3", "conv4", "fc") if name.startswith("pmeta") else None
+    return case(net, trained(net, METHODS[name], generator, alpha_0=0.01, steps=5, live=live), METHODS[name])
+
+
+def of_run(path: str) -> Case:
+    config, best = load(path)
+    net, meta = restore(config, best.tensors, SHAPE, torch.device("cpu"))
+    return case(net, meta, config.method_row())
+
+
+def on_task(c: Case, images: ImageSet, i: int) -> tuple[Case, torch.Tensor]:
+    """The support set of task i as both sides read it, and its queries."""
+    task = sample_task(images, 1, i, 5, 1, QUERIES)
+    return c._replace(x=task.support_x, raw=raw(task.support_x)), task.query_x
+
+
+def raw(x: torch.Tensor) -> np.ndarray:
+    return ((x - SHIFT) / SCALE).round().byte().numpy()
+
+
+def compare_weights(name: str, c: Case, images: ImageSet) -> bool:
+    model, apart, found = c.device(), 0.0, []
+    for i in range(COMPARED):
+        c, _ = on_task(c, images, i)
+        model.adapt(c.raw, c.y.numpy())
+        apart = max(apart, *errors(model.weights(), reference(c)).values())
+        found.append(to_double(c, model.weights()))
+    means = np.exp(np.log(found).mean(0))
+    print(f"{name:12}" + "".join(f"{value:>22.1e}" for value in (apart, *means)), flush=True)
+    try:
+        check_in_double(found)
+    except AssertionError as error:
+        print(error)
+        return False
+    return True
+
+
+def compare_predictions(name: str, c: Case, images: ImageSet, tasks: int) -> bool:
+    model, agree, total = c.device(), 0, 0
+    for i in range(tasks):
+        c, query = on_task(c, images, i)
+        model.adapt(c.raw, c.y.numpy())
+        w = {key: torch.from_numpy(value) for key, value in reference(c).items()}
+        with torch.no_grad():
+            want = torch.func.functional_call(c.net.model, w, (query,)).argmax(1).numpy()
+        agree, total = agree + int((model.predict(raw(query)) == want).sum()), total + len(want)
+    print(f"{name:12}{agree} of {total} predictions agree over {tasks} tasks: {100 * agree / total:.2f} %", flush=True)
+    return agree > 0.995 * total
+
+
+def main(folder: Annotated[str, tyro.conf.Positional], tasks: int = 100, run: str = "") -> int:
+    """Compare the engine with PyTorch on pictures of a folder of classes."""
+    torch.set_num_threads(1)
+    images = open_split(folder, "val", size=SHAPE[1], channels=3)
+    cases = {name: drawn(name) for name in METHODS} | ({run: of_run(run)} if run else {})
+    print(" " * 12 + "".join(f"{head:>22}" for head in ("engine - PyTorch", "engine - float64", "PyTorch - float64")))
+    good = [compare_weights(name, c, images) for name, c in cases.items()]
+    compared = {name: c for name, c in cases.items() if name in (*AGREEING, run)}
+    good += [compare_predictions(name, c, images, tasks) for name, c in compared.items()]
+    return 0 if all(good) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(tyro.cli(main))
