@@ -1,11 +1,14 @@
 """The golden comparison: weights that the engine adapted against those of PyTorch."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from device_models import Case
+from torch import Tensor
 
+from pmeta.device import DeviceModel
 from pmeta.inner import InnerLoop
 
 # Why 1e-4 of the largest weight of a tensor: both sides sum some 10^4 to 10^5 float32 products in different orders (1e-7 each),
@@ -36,16 +39,52 @@ def check(c: Case, got: Weights) -> None:
     assert all(np.array_equal(want[name], c.meta.w[name].numpy()) for name in frozen)
 
 
-def to_double(c: Case, got: Weights) -> tuple[float, float]:
-    """How far the engine, and PyTorch in float32, are from PyTorch in float64: the largest error of any tensor."""
-    single, double = reference(c), reference(c, torch.float64)
-    return max(errors(got, double).values()), max(errors({name: single[name] for name in got}, double).values())
+def follow(model: DeviceModel, c: Case, path: Sequence[Weights]) -> list[Weights]:
+    """The engine's steps, each from the weights of `path` instead of its own last ones."""
+    after = []
+    model.reset()
+    model._call("pm_begin", len(c.raw))
+    for start in path:
+        state = np.concatenate([start[entry["name"]].ravel() for entry in model.meta["state"]]).astype(np.float32)
+        model._arena[: state.nbytes] = state.view(np.uint8)
+        for sample, label in zip(np.ascontiguousarray(c.raw), c.y.tolist(), strict=True):
+            model._call("pm_feed", sample.ctypes.data, label, None)
+        model._call("pm_step")
+        after.append(model.weights())
+    return after
 
 
-def check_in_double(pairs: Sequence[tuple[float, float]]) -> None:
-    """The rule for deep networks: over some tasks, the engine is within the tolerance of float64, or no further than PyTorch.
+class StepErrors(NamedTuple):
+    """Of the worst step and layer, against PyTorch in float64 from the same weights."""
 
-    One pixel on the other side of a kink moves the gradients below it by 1e-3, and which side a pixel falls on is chance, in
-    PyTorch's float32 as in ours. Hence the geometric mean over tasks: an error decides it, one such pixel does not."""
-    engine, torch32 = np.exp(np.log(np.array(pairs) + 1e-12).mean(0))
-    assert engine <= max(TOLERANCE, torch32), f"the engine is {engine:.1e} from float64, PyTorch in float32 {torch32:.1e}"
+    engine: float
+    """Largest difference, relative to the largest weight of the layer."""
+    single: float
+    """The same of PyTorch in float32."""
+    moved: float
+    """Largest difference of the engine, relative to how far the step moved the layer."""
+
+
+def step_errors(c: Case, model: DeviceModel) -> StepErrors:
+    loop, double = InnerLoop(c.net, c.method, batch=c.batch), c.meta.map(Tensor.double)
+    path = [{name: w.numpy() for name, w in at.items()} for at in loop.path(double, (c.x.double(), c.y))]
+    worst = StepErrors(0.0, 0.0, 0.0)
+    for k, got in enumerate(follow(model, c, path[:-1])):
+        start = {name: torch.from_numpy(w).float() for name, w in path[k].items()}
+        single = {name: w.detach().numpy() for name, w in loop.step(c.meta, start, k, (c.x, c.y))[0].items()}
+        for layer in {name.rpartition(".")[0] for name in got}:
+            names = [name for name in got if name.rpartition(".")[0] == layer]
+            size = max(np.abs(path[k + 1][name]).max() for name in names)
+            moved = max(np.abs(path[k + 1][name] - path[k][name]).max() for name in names)
+            apart = [max(np.abs(w[name] - path[k + 1][name]).max() for name in names) for w in (got, single)]
+            found = (apart[0] / size, apart[1] / size, apart[0] / moved if moved > 1e-5 * size else 0.0)
+            worst = StepErrors(*(float(max(pair)) for pair in zip(worst, found, strict=True)))
+    return worst
+
+
+def check_steps(e: StepErrors) -> None:
+    """The rule for pictures and deep networks, where K steps multiply what one pixel beyond a kink does (1e-3 of a gradient, in
+    PyTorch's float32 as in the engine) until neither is near float64: each step from the same weights, and a whole layer at a
+    time. The engine is within the tolerance of float64 or no further from it than PyTorch, and has gone the same way."""
+    assert e.engine <= max(TOLERANCE, e.single), f"the engine is {e.engine:.1e} from float64, PyTorch {e.single:.1e}"
+    assert e.moved <= 0.02, f"a step of the engine is {e.moved:.1e} of its length from that of PyTorch"

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import torch
 from device_models import Case, case, network, trained
-from golden import TOLERANCE, check, check_in_double, to_double
+from golden import TOLERANCE, StepErrors, check, check_steps, step_errors
 from pictures import characters, scenes
 
 from pmeta import device, flatfile
+from pmeta.device import DeviceModel
 from pmeta.export import export
 from pmeta.inner import InnerLoop
 from pmeta.methods import METHODS, Method
@@ -51,22 +52,31 @@ def test_pictures_equal_pytorch(kind: str, method: str) -> None:
     same_weights(case("4conv", method, seed=19, raw=True).on(raw))
 
 
-def test_deep_networks_are_as_near_to_float64_as_pytorch() -> None:
-    """ResNet12 at 84x84 with a quarter of its channels, one step on a picture."""
-    found = []
-    for seed in range(8):
-        c = case("resnet12-84", "maml", seed, raw=True, n=1, steps=1).on(scenes(1, 84, np.random.default_rng(seed)))
-        model = c.device()
-        model.adapt(c.raw, c.y.numpy())
-        found.append(to_double(c, model.weights()))
-    check_in_double(found)
+@pytest.mark.parametrize("method", ["maml", "pmeta"])
+def test_steps_of_a_deep_network_are_as_near_to_float64_as_pytorch(method: str) -> None:
+    """ResNet12 at 84x84, with a quarter of its channels."""
+    c = case("resnet12-84", method, seed=20, raw=True, n=1, steps=2).on(scenes(1, 84, np.random.default_rng(20)))
+    check_steps(step_errors(c, c.device()))
 
 
-def test_the_rule_for_deep_networks_can_fail() -> None:
-    check_in_double([(1e-6, 1e-6), (5e-3, 1e-6)])  # one pixel beyond a kink
-    check_in_double([(1e-3, 1e-3), (2e-3, 4e-3)])  # no worse than PyTorch
-    with pytest.raises(AssertionError, match=r"the engine is 2.0e-03 from float64, PyTorch in float32 1.0e-03"):
-        check_in_double([(1e-3, 1e-3), (4e-3, 1e-3)])
+def test_the_rule_for_steps_can_fail() -> None:
+    check_steps(StepErrors(5e-5, 1e-6, 0.01))
+    check_steps(StepErrors(1e-3, 2e-3, 0.01))
+    with pytest.raises(AssertionError, match=r"the engine is 2.0e-03 from float64, PyTorch 1.0e-03"):
+        check_steps(StepErrors(2e-3, 1e-3, 0.01))
+    with pytest.raises(AssertionError, match=r"is 1.0e-01 of its length from that of PyTorch"):
+        check_steps(StepErrors(1e-5, 1e-5, 0.1))
+
+
+def test_a_step_that_is_a_little_wrong_breaks_the_rule() -> None:
+    """A step size a tenth too large."""
+    c = case("resnet12", "maml", seed=20, n=2)
+    p = c.meta.parameters()
+    meta = c.meta.with_parameters({**p, "alpha": p["alpha"] * 1.1})
+    wrong = DeviceModel(export(c.net, meta, c.method, (3, 24, 24)).data)
+    check_steps(step_errors(c, c.device()))
+    with pytest.raises(AssertionError, match=r"of its length|from float64"):
+        check_steps(step_errors(c, wrong))
 
 
 @pytest.mark.parametrize("kind", ["signal", "long", "norm"])

@@ -9,7 +9,7 @@
 #include <time.h>
 
 #define ARENA_LIMIT (1u << 20)
-#define WORK_LIMIT 200000000.0 /* a hostile file may ask for years of work: it gets none here */
+#define WORK_LIMIT 50000000.0 /* a hostile file may ask for years of work: it gets none here */
 
 static uint64_t state;
 
