@@ -95,7 +95,7 @@ def compare_predictions(name: str, c: Case, images: ImageSet, tasks: int) -> boo
         with torch.no_grad():
             want = torch.func.functional_call(c.net.model, w, (query,)).argmax(1).numpy()
         agree, total = agree + int((model.predict(raw(query)) == want).sum()), total + len(want)
-    print(f"{name:12}{agree} of {total} predictions agree over {tasks} tasks: {100 * agree / total:.2f} %", flush=True)
+    print(f"{name:12} {agree} of {total} predictions agree over {tasks} tasks: {100 * agree / total:.2f} %", flush=True)
     return agree > 0.995 * total
 
 
