@@ -35,6 +35,7 @@ ROOMS = [  # files in one line may import each other
     ("export",),
     ("export_command",),
     ("quickstart",),
+    ("reproduce",),
     ("cli",),
 ]
 TASKS = ("pool", "image_files", "image_cache", "glyphs", "image_decode", "images", "importers")
