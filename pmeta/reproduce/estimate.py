@@ -1,5 +1,6 @@
 """How long the queue has to go: measured on what its folder holds already, before that from two tasks of calibration."""
 
+import dataclasses
 import json
 import time
 from collections.abc import Sequence
@@ -27,22 +28,20 @@ class Estimate:
     def __init__(self, options: Options):
         self.options = options
         self.speed = 0.0  # GMACs a second of one process, measured when first needed
+        self.calculated: dict[tuple[str, str], float] = {}
 
-    def seconds(self, step: Step) -> float:
-        """Of one step."""
-        measured = self._measured(step)
-        if measured:
-            return step.tasks * measured
-        config = step.job.config
-        if isinstance(config, RLConfig):
-            own = POLICY_SECONDS[config.env] * config.episodes * config.horizon * (2 if step.what == "train" else 1)
-        else:
-            own = gmacs(config, step.what == "train") / self._calibrated(config)
-        return step.tasks * own / self.options.workers
+    def seconds(self, steps: Sequence[Step]) -> list[float]:
+        """Of each of these steps."""
+        rates: dict[tuple[str, str], float] = {}
+        for step in steps:
+            key = step.job.training.kind, step.what
+            if key not in rates:
+                rates[key] = self._measured(step) or self._calculated(key, step)
+        return [step.tasks * rates[step.job.training.kind, step.what] for step in steps]
 
     def total(self, steps: Sequence[Step]) -> float:
         """Of all these steps."""
-        return sum(self.seconds(step) for step in steps)
+        return sum(self.seconds(steps))
 
     def _measured(self, step: Step) -> float:
         """Seconds for a task in runs of the same kind, or 0 where there are none."""
@@ -51,9 +50,20 @@ class Estimate:
         seconds, tasks = (sum(pair[i] for pair in spent) for i in (0, 1))
         return seconds / tasks if tasks else 0.0
 
+    def _calculated(self, key: tuple[str, str], step: Step) -> float:
+        """The same where nothing of the kind was done yet."""
+        if key not in self.calculated:
+            config, training = step.job.config, step.what == "train"
+            if isinstance(config, RLConfig):
+                own = POLICY_SECONDS[config.env] * config.episodes * config.horizon * (2 if training else 1)
+            else:
+                own = gmacs(config, training) / self._calibrated(config)
+            self.calculated[key] = own / self.options.workers
+        return self.calculated[key]
+
     def _calibrated(self, config: ImageConfig) -> float:
         if not self.speed:
-            self.speed = calibrate(config)
+            self.speed = calibrate(dataclasses.replace(config, backbone="4conv", n_shot=1))  # the others take minutes
         return self.speed
 
 

@@ -57,7 +57,7 @@ SCALES = {
         figure_tasks=3,
     ),
     "short": Scale(
-        images={"n_query": 5, "meta_batch": 2, "val_tasks": 100},
+        images={"n_query": 5, "meta_batch": 2, "val_tasks": 50},
         tasks={1: 1600, 5: 800},
         resnet12=None,
         rl={

@@ -33,8 +33,8 @@ def run(config: "ReproduceConfig", asked: Sequence[str], cells: Sequence[Cell], 
     if todo:
         print(f"{len(todo)} steps to go in {len(jobs)} runs, about {in_words(estimate.total(todo))}.", flush=True)
     if config.plan:
-        for step in todo:
-            print(f"  {in_words(estimate.seconds(step)):>12}  {step.label}, {step.tasks} tasks")
+        for step, seconds in zip(todo, estimate.seconds(todo), strict=True):
+            print(f"  {in_words(seconds):>12}  {step.label}, {step.tasks} tasks")
         return
     busy = work(jobs, asked, options, estimate)
     finish(asked, busy, options)
