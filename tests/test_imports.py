@@ -8,11 +8,13 @@ import pytest
 ROOT = Path(__file__).parent.parent
 ROOMS = [  # files in one line may import each other
     ("errors",),
+    ("engine",),
+    ("kernels",),
     ("cost_ops", "cost_memory", "cost_backbones", "cost"),
     ("methods",),
     ("cost_paper", "cost_table", "cost_command"),
     ("backbones",),
-    ("autograd", "norm_pool", "pool_first", "layers"),
+    ("autograd", "norm_pool_eager", "norm_pool_compiled", "norm_pool", "pool_first", "layers"),
     ("trace", "take_in"),
     ("attention",),
     ("meta",),
@@ -29,12 +31,13 @@ ROOMS = [  # files in one line may import each other
     ("train",),
     ("rl",),
     ("train_command", "evaluate_command"),
-    ("engine", "flatfile", "device"),
+    ("flatfile", "device"),
     ("adapt_command",),
     ("arena", "graph", "stages", "instructions", "builder", "forward", "backward", "program", "layout"),
     ("export",),
     ("export_command",),
     ("quickstart",),
+    ("reproduce",),
     ("cli",),
 ]
 TASKS = ("pool", "image_files", "image_cache", "glyphs", "image_decode", "images", "importers")
