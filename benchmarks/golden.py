@@ -7,7 +7,7 @@ layer in the median of five tasks: how far a step of the engine, and one of PyTo
 float64 from the same weights, relative to the largest weight; and the engine's relative to the length of the step. Then
 the first two again in the worst task (one pixel beyond a kink decides it), and on how many queries of all tasks predictions
 agree. Weights are drawn at random, as in the tests; those of RUN are compared besides. Ends with exit code 1 where the median
-breaks the rule in tests/golden.py, or predictions agree on 99.5 % of the queries or fewer.
+breaks the rule in tests/device_golden.py, or predictions agree on 99.5 % of the queries or fewer.
 """
 
 import sys
@@ -21,8 +21,8 @@ import tyro
 HERE = Path(__file__).parent.parent
 sys.path[:0] = [str(HERE), str(HERE / "tests")]
 
+from device_golden import StepErrors, check_steps, reference, step_errors  # noqa: E402
 from device_models import Case, trained  # noqa: E402
-from golden import StepErrors, check_steps, reference, step_errors  # noqa: E402
 
 from pmeta.backbones import FourConv, initialise  # noqa: E402
 from pmeta.evaluate_command import load, restore  # noqa: E402

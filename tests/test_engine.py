@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from device_golden import check, reference
 from device_models import GOLDEN, Case, case
-from golden import check, reference
 from pictures import scenes
 
 from pmeta import engine
