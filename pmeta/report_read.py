@@ -1,0 +1,176 @@
+"""What `pmeta report` is given: run folders, results of `pmeta reproduce`, and folders of these. Read whole, or not at all."""
+
+import dataclasses
+import json
+import math
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pmeta.config import ImageConfig
+from pmeta.report_run import RunRecord
+from pmeta.rl.config import RLConfig
+from pmeta.runs import Run
+
+OF_A_RUN = ("config.json", "metrics.jsonl", "last.safetensors", "best.safetensors")
+OF_A_TEST = {"method", "accuracy", "ci95", "memory_mb", "gmac", "tasks"}
+OF_A_CELL = {"row", "column", "unit", "ours", "ci95", "paper", "tasks", "seeds", "eval_tasks", "missing"}
+
+
+@dataclass
+class Given:
+    """All that was found."""
+
+    runs: list[RunRecord] = field(default_factory=list)
+    tables: list[dict[str, Any]] = field(default_factory=list)
+    figures: list[Path] = field(default_factory=list)
+    """Pictures of `pmeta reproduce`."""
+    left_out: list[Path] = field(default_factory=list)
+    """JSON files that are not for a report."""
+
+
+def read(paths: list[str]) -> Given:
+    """Read all; raises ValueError at the first thing that is not as it should be."""
+    given = Given()
+    for path in dict.fromkeys(Path(p) for p in paths):
+        if not path.exists():
+            raise ValueError(f"a report is made of run folders and results, {path} is not there.")
+        before = (len(given.runs), len(given.tables))
+        if path.is_file():
+            given.tables.append(read_table(path))
+        else:
+            _walk(path, given)
+        if (len(given.runs), len(given.tables)) == before:
+            raise ValueError(
+                f"a report is made of run folders (pmeta train) and results (pmeta reproduce), {path} holds neither: "
+                "give another folder."
+            )
+    given.runs = list({run.path.resolve(): run for run in given.runs}.values())
+    given.tables = list({table["path"].resolve(): table for table in given.tables}.values())
+    given.figures = list(dict.fromkeys(given.figures))
+    return given
+
+
+def _walk(root: Path, given: Given) -> None:
+    """Everything below a folder; the inside of a run folder belongs to the run."""
+    tests: dict[Path, dict[str, Any]] = {}
+    for folder, folders, files in os.walk(root):
+        here = Path(folder)
+        if any(name in files for name in OF_A_RUN):
+            folders.clear()
+            given.runs.append(read_run(here, [tests[here]] if here in tests else []))
+            continue
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(n for n in files if n.endswith(".json")):
+            _take_json(here / name, given, tests)
+        given.figures += sorted(here / name for name in files if name.startswith("figure") and name.endswith(".svg"))
+
+
+def _take_json(path: Path, given: Given, tests: dict[Path, dict[str, Any]]) -> None:
+    content = _json(path)
+    if isinstance(content, dict) and content.get("format") == "pmeta-results":
+        given.tables.append(read_table(path))
+    elif path.name == "results.json" and isinstance(content, list):  # of `pmeta quickstart`
+        tests |= {path.parent / str(e["method"]): e for e in content if isinstance(e, dict) and e.keys() >= OF_A_TEST}
+    else:
+        given.left_out.append(path)
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{path} is not whole JSON ({error}): remove it, or have it written anew.") from None
+
+
+def read_table(path: Path) -> dict[str, Any]:
+    """A table of `pmeta reproduce`, and its path."""
+    table = _json(path)
+    if not isinstance(table, dict) or table.get("format") != "pmeta-results":
+        raise ValueError(f'results of pmeta reproduce say "format": "pmeta-results", {path} does not: give another file.')
+    if table.get("version") != 1:
+        raise ValueError(f"this pmeta reads results of version 1, {path} has {table.get('version')!r}: use a newer pmeta.")
+    cells = table.get("cells")
+    lists = all(isinstance(table.get(key), list) for key in ("rows", "columns", "data", "cells"))
+    if not lists or not all(isinstance(c, dict) and c.keys() >= OF_A_CELL for c in cells or []):
+        raise ValueError(f"{path} lacks rows, columns, data or parts of its cells: have pmeta reproduce write it anew.")
+    strange = [c for c in table["cells"] if c["row"] not in table["rows"] or c["column"] not in table["columns"]]
+    if strange:
+        place = f"{strange[0]['row']!r}, {strange[0]['column']!r}"
+        raise ValueError(f"{path} has a cell for {place}, which is not in its table: have pmeta reproduce write it anew.")
+    return {**table, "path": path}
+
+
+def read_run(path: Path, tests: list[dict[str, Any]]) -> RunRecord:
+    """A run folder; `tests` are evaluations that were found elsewhere."""
+    run = Run(path)
+    settings = run.config()
+    config, metrics = _config(path, settings), _metrics(run)
+    record = RunRecord(path, config, settings, metrics, None, [*tests, *_evaluations(path)])
+    _check(record)
+    failed = _json(path / "failed.json").get("error", "") if (path / "failed.json").exists() else ""
+    return dataclasses.replace(record, best=_best(record), failed=str(failed))
+
+
+def _config(path: Path, settings: dict[str, Any]) -> ImageConfig | RLConfig:
+    kind = RLConfig if "env" in settings else ImageConfig
+    known = {f.name for f in dataclasses.fields(kind)}
+    try:
+        config = kind(**{key: value for key, value in settings.items() if key in known})
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"the config.json in {path} is not that of a run ({error}): give another folder.") from None
+    if not {"method", "inner_steps"} <= settings.keys():
+        raise ValueError(f"the config.json in {path} names no method: it is not that of a run, give another folder.")
+    return config
+
+
+def _metrics(run: Run) -> list[dict[str, Any]]:
+    try:
+        return run.metrics()
+    except ValueError as error:
+        raise ValueError(
+            f"the metrics.jsonl in {run.path} has a line that is not JSON ({error}): leave this run out, or train it anew."
+        ) from None
+
+
+def _best(run: RunRecord) -> dict[str, Any] | None:
+    """What is known of the best model; None where its validation is not logged yet, as after a kill between the two."""
+    path = run.path / "best.json"
+    best = _json(path) if path.exists() else {"tasks": math.inf}
+    wanted = {"tasks"} if run.is_rl or best == {"tasks": math.inf} else {"tasks", "input"}
+    if not isinstance(best, dict) or not wanted <= best.keys():
+        raise ValueError(f"{path} does not say {' and '.join(sorted(wanted))}: it is not that of a run.")
+    if best["tasks"] > run.done:
+        return None
+    if best["tasks"] not in [m["tasks"] for m in run.metrics]:
+        raise ValueError(f"{path} speaks of {best['tasks']} tasks, of which metrics.jsonl has no line: they are of two runs.")
+    return best
+
+
+def _evaluations(path: Path) -> list[dict[str, Any]]:
+    """What `pmeta evaluate --json` printed, kept anywhere in the run folder."""
+    files = (f for f in sorted(path.rglob("*.json")) if f.name not in ("config.json", "best.json", "last.json", "failed.json"))
+    found = (_json(file) for file in files)
+    return [e for e in found if isinstance(e, dict) and {"update_ratios", "memory_mb", "gmac", "tasks"} <= e.keys()]
+
+
+def _check(run: RunRecord) -> None:
+    """Raise ValueError unless every validation has its figures, and a step size for each layer and step."""
+    score = "val_after" if run.is_rl else "val_accuracy"
+    wanted = {score, "val_ci95", "tasks", "memory_mb", "gmac", "alpha"}
+    for m in run.metrics:
+        missing = sorted(wanted - m.keys()) if isinstance(m, dict) else sorted(wanted)
+        if missing:
+            raise ValueError(
+                f"the metrics.jsonl in {run.path} has a line without {', '.join(missing)}: it is not that of a run."
+            )
+        shape = (run.config.inner_steps, len(run.layers))
+        if [len(row) for row in m["alpha"]] != [shape[1]] * shape[0]:
+            raise ValueError(
+                f"the metrics.jsonl in {run.path} should have step sizes for {shape[0]} steps of {shape[1]} layers at "
+                f"{m['tasks']} tasks, and has others: it belongs to another network."
+            )
+        numbers = [m[score], m["memory_mb"], m["gmac"], *(a for row in m["alpha"] for a in row)]
+        if not all(isinstance(x, int | float) and math.isfinite(x) for x in numbers):
+            raise ValueError(f"the metrics.jsonl in {run.path} has a line with what is no number, at {m['tasks']} tasks.")
