@@ -3,7 +3,7 @@ for (const box of document.querySelectorAll(".alpha")) {
   const slider = box.querySelector("input")
   if (!slider) continue
   const { history, largest } = JSON.parse(box.querySelector(".history").textContent)
-  const show = a => a <= 0 ? "0" : a >= 1 ? String(a) : a < 0.0005 ? "<.001" : a.toFixed(3).replace(/^0/, "")
+  const show = a => a <= 0 ? "·" : a >= 1 ? String(a) : a < 0.0005 ? "<.001" : a.toFixed(3).replace(/^0/, "")
   slider.addEventListener("input", () => {
     const [tasks, alpha] = history[slider.value]
     box.querySelector("output").textContent = tasks.toLocaleString("en") + " tasks"

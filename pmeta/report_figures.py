@@ -8,8 +8,10 @@ from pmeta.report_html import Markup, el
 from pmeta.report_plot import WIDTH, Axes, Scale, around, css, line, mark, nice_ticks, number, rect, spread, svg, text
 from pmeta.report_run import PaperScore, RunRecord, Score, paper_score
 
-LINE = 13
+LINE = 14
 """From one label to the next."""
+LETTER = 6.2
+"""Room for one letter of a label."""
 SHORT = {name: row.title for name, row in METHODS.items()} | {"pmeta": "p-Meta"}
 
 
@@ -43,10 +45,10 @@ def with_ci95(score: Score, unit: str = "") -> str:
 def bytes_text(mb: float) -> str:
     """Memory in the unit that reads best; MB = 10^6 bytes, as in the paper.
 
-    >>> bytes_text(0.1017), bytes_text(2.064), bytes_text(54.69)
-    ('102 kB', '2.06 MB', '54.7 MB')
+    >>> bytes_text(0.0009), bytes_text(0.1017), bytes_text(0.99), bytes_text(54.69)
+    ('0.9 kB', '102 kB', '0.99 MB', '54.69 MB')
     """
-    return f"{1000 * mb:.0f} kB" if mb < 1 else f"{mb:.3g} MB" if mb < 1000 else f"{mb:,.0f} MB"
+    return f"{mb:.2f} MB" if mb >= 0.5 else f"{1000 * mb:.0f} kB" if mb >= 0.00995 else f"{1000 * mb:.2g} kB"
 
 
 class Point(NamedTuple):
@@ -69,7 +71,8 @@ def score_against_memory(runs: Sequence[RunRecord]) -> Markup:
     unit, factor = ("MB", 1.0) if largest >= 1 else ("kB", 1000.0)
     low, high = around([v for p in points for v in (p.value - p.ci95, p.value + p.ci95)], 0.1)
     height = 250 + 4 * LINE * (len(points) > 12)
-    x, y = Scale(0, largest * factor * 1.08, 36, WIDTH - 8), Scale(low, high, height - 38, 22)
+    margin = 24 + LETTER * max(len(shorten(p.label)) for p in points if p.memory > largest / 2)
+    x, y = Scale(0, largest * factor * 1.02, 36, WIDTH - margin), Scale(low, high, height - 38, 24)
     what = score_name(runs[0])
     axes = Axes(x, y, f"peak memory of adaptation ({unit})", f"{what} on unseen tasks" + (" (%)" if what == "accuracy" else ""))
     places = [(x(p.memory * factor), y(p.value)) for p in points]
@@ -90,7 +93,7 @@ def _points(runs: Sequence[RunRecord]) -> list[Point]:
             points.append(Point(run.method, label, title, s.memory_mb, s.value, s.ci95 or 0.0, False))
     ours = {run.method for run in runs if run.score}
     for method, p in papers(runs).items():
-        label = "" if method in ours else f"{SHORT[method]} (paper)"
+        label = "" if method in ours else SHORT[method]
         title = f"the paper's {METHODS[method].title}: {p.value:g} in {p.memory_mb:g} MB"
         points.append(Point(method, label, title, p.memory_mb, p.value, 0.0, True))
     return points
@@ -111,22 +114,20 @@ def _to_paper(points: Sequence[Point], places: Sequence[tuple[float, float]]) ->
 
 
 def _labels(points: Sequence[Point], places: Sequence[tuple[float, float]], height: float) -> list[Markup]:
-    """Labels beside groups of points that stand close together, on the side where there is room."""
+    """Labels on the right of each group of points that stand close together."""
     parts = []
-    order = sorted((i for i, p in enumerate(points)), key=lambda i: places[i][0])
     groups: list[list[int]] = []
-    for i in order:
-        near = groups and places[i][0] - places[groups[-1][-1]][0] < 40
+    for i in sorted(range(len(points)), key=lambda i: places[i][0]):
+        letters = max((len(shorten(points[j].label)) for j in groups[-1]), default=0) if groups else 0
+        near = groups and places[i][0] - places[groups[-1][-1]][0] < 24 + LETTER * letters
         groups[-1].append(i) if near else groups.append([i])
     for group in groups:
-        xs = [places[i][0] for i in group]
-        right = max(xs) < 0.6 * WIDTH
-        at = max(xs) + 14 if right else min(xs) - 14
+        at = max(places[i][0] for i in group) + 14
         named = [i for i in group if points[i].label]
         ys = spread([places[i][1] for i in named], LINE, 28, height - 46)
         for i, label_y in zip(named, ys, strict=True):
-            parts.append(line(*places[i], at - 2 if right else at + 2, label_y, f"leader {css(points[i].method)}"))
-            parts.append(text(at, label_y + 3.5, shorten(points[i].label), "start" if right else "end", "name"))
+            parts.append(line(*places[i], at - 2, label_y, f"leader {css(points[i].method)}"))
+            parts.append(text(at, label_y + 3.5, shorten(points[i].label), class_="name"))
     return parts
 
 
@@ -137,10 +138,10 @@ def learning_curves(runs: Sequence[RunRecord]) -> Markup:
     key = "val_after" if runs[0].is_rl else "val_accuracy"
     curves = [[(m["tasks"], m[key], m["val_ci95"] or 0.0) for m in run.metrics] for run, _ in shown]
     height = max(230, 70 + LINE * len(shown))
-    margin = 20 + 5.6 * max(len(shorten(label)) for _, label in shown)
+    margin = 20 + LETTER * max(len(shorten(label)) for _, label in shown)
     low, high = around([v for curve in curves for _, a, c in curve for v in (a - c, a + c)], 0.03)
     x = Scale(0, max(curve[-1][0] for curve in curves), 36, WIDTH - margin)
-    y = Scale(low, high, height - 38, 22)
+    y = Scale(low, high, height - 38, 24)
     parts = [Axes(x, y, "tasks trained on", f"{what} on validation tasks" + (" (%)" if what == "accuracy" else "")).draw()]
     ends = spread([y(curve[-1][1]) for curve in curves], LINE, 28, height - 46)
     for (run, label), curve, end in zip(shown, curves, ends, strict=True):

@@ -19,6 +19,8 @@ class Walk:
     mu_fw: tuple[tuple[str, float], ...]
     attention: bool
     samples: int
+    kept_words: int
+    """Of the episodes, which the exact accounting counts."""
 
     @property
     def ratios(self) -> Ratio:
@@ -30,7 +32,7 @@ class Walk:
         return weight_words(self.ops, self.update) if self.samples > 1 else 0.0
 
     def peak_mb(self, accounting: str) -> float:
-        args = (self.ops, self.update, 1, self.samples, self.ratios, accounting, self.attention)
+        args = (self.ops, self.update, 1, self.samples, self.ratios, accounting, self.attention, self.kept_words)
         return peak_words(*args) * WORD / MB
 
 
@@ -38,19 +40,20 @@ def walk_of(run: RunRecord) -> Walk | None:
     """The step of a run's model that takes the most, with mu_fw at its bound; None where nothing is known yet."""
     if not run.ops or not run.masks:
         return None
-    walks = [_walk(run.ops, mask, run.mu_fw, run.attention, run.samples) for mask in run.masks]
+    walks = [_walk(run, run.ops, mask, run.mu_fw, run.attention) for mask in run.masks]
     return max(walks, key=lambda walk: walk.peak_mb("paper"))
 
 
 def dense_walk(run: RunRecord) -> Walk | None:
     """MAML, which updates every layer of the same network."""
-    return _walk(run.ops, layer_names(run.ops), {}, False, run.samples) if run.ops else None
+    return _walk(run, run.ops, layer_names(run.ops), {}, False) if run.ops else None
 
 
-def _walk(ops: tuple[Op, ...], mask: Collection[str], mu_fw: dict[str, float], attention: bool, samples: int) -> Walk:
+def _walk(run: RunRecord, ops: tuple[Op, ...], mask: Collection[str], mu_fw: dict[str, float], attention: bool) -> Walk:
     names = tuple(name for name in layer_names(ops) if name in mask)
     kept = tuple((name, ratio) for name, ratio in mu_fw.items() if name in mask)
-    return Walk(ops, names, kept, attention and bool(set(names) & set(layer_names(ops)[:-1])), samples)
+    scores = attention and bool(set(names) & set(layer_names(ops)[:-1]))
+    return Walk(ops, names, kept, scores, run.samples, run.kept_words)
 
 
 def memory_along_layers(walk: Walk, top_mb: float) -> Markup:
@@ -58,7 +61,7 @@ def memory_along_layers(walk: Walk, top_mb: float) -> Markup:
     unit, factor = ("MB", 1.0) if top_mb >= 1 else ("kB", 1000.0)
     scaled = WORD / MB * factor
     height = 230
-    x, y = Scale(0, len(walk.ops), 36, WIDTH - 6), Scale(0, top_mb * factor * 1.08, height - 38, 22)
+    x, y = Scale(0, len(walk.ops), 36, WIDTH - 6), Scale(0, top_mb * factor * 1.08, height - 38, 24)
     parts = [line(x.start, y(v), x.end, y(v), "rule") for v in nice_ticks(0, y.high)]
     parts += [text(x.start - 5, y(v) + 3.5, number(v), "end", "tick") for v in nice_ticks(0, y.high)]
     parts += _bands(walk, x, y, scaled)
@@ -88,8 +91,9 @@ def _bands(walk: Walk, x: Scale, y: Scale, scaled: float) -> list[Markup]:
         top = y((below + words) * scaled)
         size = bytes_text(words * WORD / MB)
         parts.append(rect(x(i), top, x.end - x(i), height, f"{name}: {size}", class_=f"k-{kind}"))
-        if height >= 11:
-            parts.append(text(x.end - 4, top + height / 2 + 3.5, f"{name}, {size}", "end", "inside"))
+        fitting = [label for label in (f"{name}, {size}", size) if 6 * len(label) < x.end - x(i)]
+        if height >= 11 and fitting:
+            parts.append(text(x.end - 4, top + height / 2 + 3.5, fitting[0], "end", "inside"))
         below += words
     return parts
 

@@ -9,7 +9,7 @@ from pmeta.report_figures import labels
 from pmeta.report_html import Markup, el
 from pmeta.report_read import Given
 from pmeta.report_run import RunRecord
-from pmeta.report_setup import card, finding, setup_section
+from pmeta.report_setup import card, finding, grid, setup_section
 from pmeta.report_single import run_section
 from pmeta.report_style import script, style
 from pmeta.report_tables import difference_picture, differences, notes, score_picture, table
@@ -25,7 +25,7 @@ def page(given: Given, title: str) -> str:
     body += [el("p", finding(runs), class_="lead") for runs in groups.values()]
     body += [setup_section(setup, runs) for setup, runs in groups.items()]
     body += [table_section(t) for t in given.tables]
-    body += [picture(path) for path in given.figures]
+    body += [picture(*figure) for figure in given.figures]
     if given.runs:
         body.append(el("h2", "Each run"))
     for runs in groups.values():
@@ -70,11 +70,10 @@ def table_section(given: dict[str, Any]) -> Markup:
         pictures.append(card(f"{name}: what each row gains over {compared[0]['versus']}", words, difference_picture(compared)))
     text = [el("p", note, class_="note") for note in notes(given)]
     heading = f"{name}. {given.get('title', '')}"
-    return el("section", el("h2", heading), table(given), text, el("div", pictures, class_="grid") if pictures else None)
+    return el("section", el("h2", heading), table(given), text, grid(pictures) if pictures else None)
 
 
-def picture(path: Path) -> Markup:
+def picture(title: str, path: Path) -> Markup:
     """A figure of `pmeta reproduce`, inside the page."""
     source = f"data:image/svg+xml;base64,{b64encode(path.read_bytes()).decode()}"
-    name = path.stem.replace("figure", "Figure ")
-    return el("section", el("h2", name), el("img", src=source, alt=name, class_="picture"))
+    return el("section", el("h2", title), el("img", src=source, alt=title, class_="picture"))

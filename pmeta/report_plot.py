@@ -134,7 +134,7 @@ class Axes:
             parts += [line(x(value), y.start, x(value), y.start + 4, "axis")]
             parts += [text(x(value), y.start + 15, number(value), "middle", "tick")]
         parts.append(line(x.start, y.start, x.end, y.start, "axis"))
-        parts.append(text((x.start + x.end) / 2, y.start + 31, self.x_label, "middle", "label"))
+        parts.append(text((x.start + x.end) / 2, y.start + 32, self.x_label, "middle", "label"))
         parts.append(text(2, 11, self.y_label, "start", "label"))
         return el("g", parts)
 

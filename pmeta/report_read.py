@@ -24,8 +24,8 @@ class Given:
 
     runs: list[RunRecord] = field(default_factory=list)
     tables: list[dict[str, Any]] = field(default_factory=list)
-    figures: list[Path] = field(default_factory=list)
-    """Pictures of `pmeta reproduce`."""
+    figures: list[tuple[str, Path]] = field(default_factory=list)
+    """Pictures of `pmeta reproduce`, with their titles."""
     left_out: list[Path] = field(default_factory=list)
     """JSON files that are not for a report."""
 
@@ -36,12 +36,12 @@ def read(paths: list[str]) -> Given:
     for path in dict.fromkeys(Path(p) for p in paths):
         if not path.exists():
             raise ValueError(f"a report is made of run folders and results, {path} is not there.")
-        before = (len(given.runs), len(given.tables))
+        before = _found(given)
         if path.is_file():
-            given.tables.append(read_table(path))
+            _take_results(path, _json(path), given)
         else:
             _walk(path, given)
-        if (len(given.runs), len(given.tables)) == before:
+        if _found(given) == before:
             raise ValueError(
                 f"a report is made of run folders (pmeta train) and results (pmeta reproduce), {path} holds neither: "
                 "give another folder."
@@ -50,6 +50,10 @@ def read(paths: list[str]) -> Given:
     given.tables = list({table["path"].resolve(): table for table in given.tables}.values())
     given.figures = list(dict.fromkeys(given.figures))
     return given
+
+
+def _found(given: Given) -> int:
+    return len(given.runs) + len(given.tables) + len(given.figures)
 
 
 def _walk(root: Path, given: Given) -> None:
@@ -64,13 +68,12 @@ def _walk(root: Path, given: Given) -> None:
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(n for n in files if n.endswith(".json")):
             _take_json(here / name, given, tests)
-        given.figures += sorted(here / name for name in files if name.startswith("figure") and name.endswith(".svg"))
 
 
 def _take_json(path: Path, given: Given, tests: dict[Path, dict[str, Any]]) -> None:
     content = _json(path)
     if isinstance(content, dict) and content.get("format") == "pmeta-results":
-        given.tables.append(read_table(path))
+        _take_results(path, content, given)
     elif path.name == "results.json" and isinstance(content, list):  # of `pmeta quickstart`
         tests |= {path.parent / str(e["method"]): e for e in content if isinstance(e, dict) and e.keys() >= OF_A_TEST}
     else:
@@ -84,13 +87,23 @@ def _json(path: Path) -> Any:
         raise ValueError(f"{path} is not whole JSON ({error}): remove it, or have it written anew.") from None
 
 
-def read_table(path: Path) -> dict[str, Any]:
-    """A table of `pmeta reproduce`, and its path."""
-    table = _json(path)
-    if not isinstance(table, dict) or table.get("format") != "pmeta-results":
+def _take_results(path: Path, content: Any, given: Given) -> None:
+    """A table or a figure of `pmeta reproduce`."""
+    if not isinstance(content, dict) or content.get("format") != "pmeta-results":
         raise ValueError(f'results of pmeta reproduce say "format": "pmeta-results", {path} does not: give another file.')
-    if table.get("version") != 1:
-        raise ValueError(f"this pmeta reads results of version 1, {path} has {table.get('version')!r}: use a newer pmeta.")
+    if content.get("version") != 1:
+        raise ValueError(f"this pmeta reads results of version 1, {path} has {content.get('version')!r}: use a newer pmeta.")
+    if "series" not in content:
+        given.tables.append(read_table(path, content))
+        return
+    if not path.with_suffix(".svg").exists():
+        raise ValueError(f"the picture of {path} is not beside it: have pmeta reproduce draw {path.stem}.svg anew.")
+    name = path.stem.replace("figure", "Figure ")
+    given.figures.append((f"{name}. {content.get('title', '')}", path.with_suffix(".svg")))
+
+
+def read_table(path: Path, table: dict[str, Any]) -> dict[str, Any]:
+    """A table of `pmeta reproduce`, and its path."""
     cells = table.get("cells")
     lists = all(isinstance(table.get(key), list) for key in ("rows", "columns", "data", "cells"))
     if not lists or not all(isinstance(c, dict) and c.keys() >= OF_A_CELL for c in cells or []):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pmeta.config import ImageConfig
-from pmeta.cost import Op, bound_mu_fw, cost, four_conv, layer_names, mlp, resnet12
+from pmeta.cost import Op, bound_mu_fw, cost, four_conv, layer_names, m, mlp, resnet12
 from pmeta.cost_command import POLICIES
 from pmeta.cost_paper import ADAPTATION
 from pmeta.methods import METHODS, Method
@@ -113,6 +113,13 @@ class RunRecord:
         c = self.config
         return c.episodes if isinstance(c, RLConfig) else c.n_way * c.n_shot
 
+    @property
+    def kept_words(self) -> int:
+        """Observations, actions and rewards of all episodes, which a policy keeps for its baseline."""
+        if not self.is_rl or not self.ops:
+            return 0
+        return self.samples * (m(self.ops[0].x) + m(self.ops[-1].y) + self.ops[0].x[0])
+
     @cached_property
     def ops(self) -> tuple[Op, ...] | None:
         """The network for the cost model; None where the size of its input is not known yet."""
@@ -131,7 +138,7 @@ class RunRecord:
     def chosen(self) -> dict[str, Any] | None:
         """The validation of the best model, or the last one as long as there is none."""
         at = self.best["tasks"] if self.best else self.done
-        return next((m for m in self.metrics if m["tasks"] == at), None)
+        return next((v for v in self.metrics if v["tasks"] == at), None)
 
     @property
     def masks(self) -> list[list[str]]:

@@ -33,6 +33,11 @@ def card(title: str, caption: Child, content: Child) -> Markup:
     return el("figure", el("figcaption", el("b", title), caption), content, class_="card")
 
 
+def grid(cards: Sequence[Markup]) -> Markup:
+    """Cards of one size beside each other, as many as fit."""
+    return el("div", cards, class_="grid" if len(cards) not in (1, 2, 4) else "grid pair")
+
+
 def unit(run: RunRecord) -> str:
     return "" if run.is_rl else " %"
 
@@ -63,29 +68,44 @@ def setup_section(setup: str, runs: Sequence[RunRecord]) -> Markup:
     if not scored:
         waiting = "No run of this set-up has been validated yet."
         return el("section", el("h2", setup), el("p", waiting))
-    what = score_name(runs[0])
-    paper = papers(runs)
-    marks = "Filled: ours with CI95. " + ("Hollow: the paper's, dotted lines lead there. " if paper else "")
-    cards = [
-        card(f"{what.capitalize()} against memory", f"{marks}Up and left is better.", score_against_memory(scored)),
-        card("Learning curves", "Score on unseen validation tasks, with CI95.", learning_curves(scored)),
-        card(
-            "Computation of one step",
-            "Light: the forward pass, which inference takes as well. Full: what adapting adds."
-            + (" Dashed line: the paper's." if paper else ""),
-            computation(scored),
-        ),
-    ]
+    parts = [el("h2", setup), el("div", hero(scored), el("div", overview(scored)), class_="hero")]
+    parts += [grid(cards(scored))]
     memory = memory_cards(scored)
-    parts = [el("h2", setup), overview(scored), el("div", cards, class_="grid")]
     if memory:
-        parts += [el("h3", "Memory along the layers"), el("p", MEMORY, class_="note"), key(), el("div", memory, class_="grid")]
+        parts += [el("h3", "Memory along the layers"), el("p", MEMORY, class_="note"), key(), grid(memory)]
     return el("section", parts)
+
+
+def hero(runs: Sequence[RunRecord]) -> Markup:
+    """The picture of the whole project."""
+    caption = "Filled: ours with CI95. "
+    if papers(runs):
+        caption += "Hollow: what the paper prints, after its whole training; dotted lines lead there. "
+    return card(
+        f"{score_name(runs[0]).capitalize()} against memory", f"{caption}Up and left is better.", score_against_memory(runs)
+    )
+
+
+def cards(runs: Sequence[RunRecord]) -> list[Markup]:
+    """How the runs learned, and what a step computes."""
+    light = "Light: the forward pass, which inference takes as well. Full: what adapting adds."
+    found = [
+        card("Computation of one step", light + (" Dashed line: the paper's." if papers(runs) else ""), computation(runs)),
+    ]
+    if any(len(run.metrics) > 1 for run in runs):
+        found.insert(0, card("Learning curves", "Score on unseen validation tasks, with CI95.", learning_curves(runs)))
+    return found
 
 
 MEMORY = (
     "One sample on its way through the network, in the step that takes the most memory and in the paper's accounting. A band "
     "begins where a layer stores its input for the backward pass and stays to the end; all on one scale."
+)
+
+
+EXACT = (
+    "Peak memory of adapting one sample at a time, the mean over tasks in the paper's accounting; exact: with what that "
+    "leaves out. MB = 10⁶ bytes."
 )
 
 
@@ -122,9 +142,15 @@ def overview(runs: Sequence[RunRecord]) -> Markup:
     """The figures of every run, the paper's below them."""
     what = score_name(runs[0])
     heads = [f"{what}{' (%)' if what == 'accuracy' else ''}", "peak memory", "exact", "GMACs of a step"]
-    head = el("tr", el("th", "method"), [el("th", h, class_="n") for h in heads], el("th", "measured on"))
+    head = el("tr", el("th", "method"), [el("th", h, class_="n") for h in heads])
     rows = [_row(run, label) for run, label in zip(runs, labels(runs), strict=True)]
-    return el("div", el("table", el("thead", head), el("tbody", rows)), class_="scroll")
+    sources = {s.source for s in (run.score for run in runs) if s}
+    notes = [f"Measured on: {'; '.join(sorted(sources))}.", EXACT]
+    for run, label in zip(runs, labels(runs), strict=True):
+        if not run.finished:
+            notes.append(f"{label} is not finished: {run.done:,} of {run.config.tasks:,} tasks.")
+    table = el("div", el("table", el("thead", head), el("tbody", rows)), class_="scroll")
+    return el("div", table, [el("p", note, class_="note") for note in notes])
 
 
 def _row(run: RunRecord, label: str) -> Markup:
@@ -139,6 +165,5 @@ def _row(run: RunRecord, label: str) -> Markup:
         (number(s.gmac), p and f"paper {p.gmac:g}"),
     ]
     figures = [el("td", el("b", ours), el("br"), el("small", paper or ""), class_="n") for ours, paper in cells]
-    unfinished = "" if run.finished else f"; unfinished, {run.done:,} of {run.config.tasks:,} tasks"
     dot = el("i", class_=f"swatch {css(run.method)}")
-    return el("tr", el("th", dot, name), figures, el("td", el("small", s.source + unfinished)))
+    return el("tr", el("th", dot, name), figures)

@@ -7,7 +7,7 @@ from pmeta.report_figures import bytes_text, with_ci95
 from pmeta.report_html import Markup, el
 from pmeta.report_plot import number
 from pmeta.report_run import RunRecord, score_of
-from pmeta.report_setup import card, unit
+from pmeta.report_setup import card, grid, unit
 from pmeta.report_steps import heat_map, stages, step_sizes, update_ratios
 
 
@@ -18,7 +18,7 @@ def run_section(run: RunRecord, label: str, opened: bool) -> Markup:
     line = el("summary", label, el("span", f" {run.setup}: {state}{score}"))
     parts = [line, el("p", el("code", str(run.path)), f": {run.title}.", class_="note"), *_failed(run)]
     if run.chosen:
-        parts += [el("div", _cards(run), class_="grid")]
+        parts += [grid(_cards(run))]
     else:
         parts += [el("p", "Not validated yet: there is nothing to draw.")]
     parts += _evaluations(run)
@@ -52,7 +52,7 @@ def _cards(run: RunRecord) -> list[Markup]:
 
 
 def _share(value: float) -> str:
-    return "0" if value <= 0 else "1" if value >= 0.995 else f"{value:.2f}".lstrip("0")
+    return "·" if value <= 0 else "1" if value >= 0.995 else f"{value:.2f}".lstrip("0")
 
 
 def _evaluations(run: RunRecord) -> list[Markup]:

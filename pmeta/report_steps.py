@@ -15,8 +15,8 @@ MOMENTS = 8
 
 def heat_map(matrix: Matrix, layers: Sequence[str], largest: float, show: Callable[[float], str], title: str) -> Markup:
     """Layers down, steps across; the more colour the larger, and no colour at zero."""
-    left = 8 + 5.6 * max(map(len, layers))
-    width, height = min(58.0, (WIDTH - left - 2) / len(matrix)), 18.0 if len(layers) <= 12 else 14.0
+    left = 8 + 6.2 * max(map(len, layers))
+    width, height = min(68.0, (WIDTH - left - 2) / len(matrix)), 18.0 if len(layers) <= 12 else 14.0
     parts = [text(left + (k + 0.5) * width, 11, str(k + 1), "middle", "tick") for k in range(len(matrix))]
     parts.append(text(left - 6, 11, "step", "end", "label"))
     for l, name in enumerate(layers):
@@ -42,9 +42,9 @@ def step_size_text(a: float) -> str:
     """Three digits behind the point, and none of the zeros that say nothing.
 
     >>> step_size_text(0.0252), step_size_text(0.0), step_size_text(1.5), step_size_text(0.0001)
-    ('.025', '0', '1.5', '<.001')
+    ('.025', '·', '1.5', '<.001')
     """
-    return "0" if a <= 0 else f"{a:.3g}" if a >= 1 else "<.001" if a < 0.0005 else f"{a:.3f}".lstrip("0")
+    return "·" if a <= 0 else f"{a:.3g}" if a >= 1 else "<.001" if a < 0.0005 else f"{a:.3f}".lstrip("0")
 
 
 def step_sizes(run: RunRecord, chosen: dict[str, Any]) -> Markup:

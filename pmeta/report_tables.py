@@ -1,6 +1,6 @@
 """Tables of `pmeta reproduce` for the page: ours with CI95 beside the paper's, cell by cell, and as a picture."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from pmeta.report_html import Markup, el
 from pmeta.report_plot import WIDTH, Scale, around, line, nice_ticks, number, svg, text
@@ -75,21 +75,8 @@ def differences(given: Table) -> list[Cell]:
 
 def difference_picture(cells: list[Cell]) -> Markup:
     """How much better than the reference, paired over the same tasks, with CI95; the paper's hollow."""
-    ends = [v for c in cells for v in (c["difference"] - c["difference_ci95"], c["difference"] + c["difference_ci95"])]
-    low, high = around([0.0, *ends, *(c["difference_paper"] for c in cells)], 0.06)
-    height, x = 26 * len(cells) + 46, Scale(low, high, 8, WIDTH - 8)
-    parts = [line(x(v), 4, x(v), height - 36, "axis" if v == 0 else "rule") for v in nice_ticks(low, high)]
-    parts += [text(x(v), height - 22, f"{v:+g}" if v else "0", "middle", "tick") for v in nice_ticks(low, high)]
-    label = f"difference to {cells[0]['versus']} on the same tasks (points)"
-    parts.append(text(WIDTH / 2, height - 5, label, "middle", "label"))
-    for i, c in enumerate(cells):
-        y, ci = 26 * i + 22, c["difference_ci95"]
-        tip = f"{c['row']}, {c['column']}: {c['difference']:+.2f} ± {ci:.2f} (paper {c['difference_paper']:+.1f})"
-        parts.append(text(10, y - 8, f"{c['row']}, {c['column']}", class_="name"))
-        parts.append(line(x(c["difference"] - ci), y, x(c["difference"] + ci), y, "ci accent"))
-        for value, kind in ((c["difference_paper"], "mark hollow accent"), (c["difference"], "mark accent")):
-            parts.append(el("circle", el("title", tip), cx=x(value), cy=float(y), r=4.5, class_=kind))
-    return svg(parts, height, label)
+    rows = [Row(f"{c['row']}, {c['column']}", c["difference"], c["difference_ci95"], c["difference_paper"]) for c in cells]
+    return _dots(rows, f"points more than {cells[0]['versus']} on the same tasks", zero=True)
 
 
 def score_picture(given: Table, column: str) -> Markup | None:
@@ -97,26 +84,40 @@ def score_picture(given: Table, column: str) -> Markup | None:
     cells = [c for c in given["cells"] if c["column"] == column and c["unit"] in SCORES]
     if not any(c["ours"] is not None for c in cells):
         return None
-    values = [v for c in cells if c["ours"] is not None for v in (c["ours"] - (c["ci95"] or 0), c["ours"] + (c["ci95"] or 0))]
-    low, high = around([*values, *(c["paper"] for c in cells if c["paper"] is not None)], 0.06)
-    left = 12 + 5.6 * max(len(c["row"]) for c in cells)
-    height, x = 22 * len(cells) + 44, Scale(low, high, min(left, 150), WIDTH - 10)
-    parts = [line(x(v), 4, x(v), height - 36, "rule") for v in nice_ticks(low, high)]
-    parts += [text(x(v), height - 22, number(v), "middle", "tick") for v in nice_ticks(low, high)]
-    parts.append(text((x.start + x.end) / 2, height - 5, f"{column} ({cells[0]['unit'] or 'return'})", "middle", "label"))
-    for i, c in enumerate(cells):
-        parts += _score_line(c, 22 * i + 14, x)
-    return svg(parts, height, f"{given['title']}: {column}")
+    rows = [Row(c["row"], c["ours"], c["ci95"] or 0.0, c["paper"]) for c in cells]
+    return _dots(rows, f"{column} ({cells[0]['unit'] or 'return'})")
 
 
-def _score_line(cell: Cell, y: float, x: Scale) -> list[Markup]:
-    row = cell["row"] if len(cell["row"]) <= 25 else cell["row"][:24] + "…"
-    parts = [text(x.start - 8, y + 3.5, row, "end", "tick")]
-    if cell["ours"] is not None:
-        ci = cell["ci95"] or 0.0
-        parts.append(line(x(cell["ours"] - ci), y, x(cell["ours"] + ci), y, "ci accent"))
-    for key, kind in (("paper", "mark hollow accent"), ("ours", "mark accent")):
-        if cell[key] is not None:
-            tip = f"{cell['row']}, {key}: {digits(cell[key], cell['unit'])}"
-            parts.append(el("circle", el("title", tip), cx=x(cell[key]), cy=float(y), r=4.5, class_=kind))
+class Row(NamedTuple):
+    """A line of a picture."""
+
+    label: str
+    ours: float | None
+    ci95: float
+    paper: float | None
+
+
+def _dots(rows: list[Row], label: str, zero: bool = False) -> Markup:
+    """Ours filled with CI95 and the paper's hollow, a line for each row."""
+    ours = [v for r in rows if r.ours is not None for v in (r.ours - r.ci95, r.ours + r.ci95)]
+    low, high = around([*ours, *(r.paper for r in rows if r.paper is not None), *([0.0] if zero else [])], 0.06)
+    left = min(14 + 6.2 * max(len(r.label) for r in rows), 165)
+    height, x = 22 * len(rows) + 44, Scale(low, high, left, WIDTH - 10)
+    parts = [line(x(v), 4, x(v), height - 36, "axis" if zero and v == 0 else "rule") for v in nice_ticks(low, high)]
+    parts += [text(x(v), height - 21, number(v), "middle", "tick") for v in nice_ticks(low, high)]
+    parts.append(text((x.start + x.end) / 2, height - 5, label, "middle", "label"))
+    for i, row in enumerate(rows):
+        parts += _dot_line(row, 22 * i + 14, x)
+    return svg(parts, height, label)
+
+
+def _dot_line(row: Row, y: float, x: Scale) -> list[Markup]:
+    label = row.label if len(row.label) <= 25 else row.label[:24] + "…"
+    parts = [text(x.start - 8, y + 4, label, "end", "tick")]
+    if row.ours is not None:
+        parts.append(line(x(row.ours - row.ci95), y, x(row.ours + row.ci95), y, "ci accent"))
+    for value, kind, whose in ((row.paper, "mark hollow accent", "paper"), (row.ours, "mark accent", "ours")):
+        if value is not None:
+            tip = f"{row.label}, {whose}: {value:.2f}" + (f" ± {row.ci95:.2f}" if whose == "ours" else "")
+            parts.append(el("circle", el("title", tip), cx=x(value), cy=float(y), r=4.5, class_=kind))
     return parts
