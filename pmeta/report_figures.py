@@ -1,5 +1,6 @@
 """Pictures that compare runs: score against memory, learning curves, computation."""
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -12,14 +13,29 @@ LINE = 14
 """From one label to the next."""
 LETTER = 6.2
 """Room for one letter of a label."""
+DASHES = ("none", "6 3", "2 3", "9 3 2 3", "12 4")
+"""Lines of runs of one method, which have one colour."""
 SHORT = {name: row.title for name, row in METHODS.items()} | {"pmeta": "p-Meta"}
 
 
 def labels(runs: Sequence[RunRecord]) -> list[str]:
-    """A short name for each run: its method, and its folder where the method is not enough."""
-    names = [SHORT[run.method] for run in runs]
-    folders = [run.path.resolve().name for run in runs]
-    return [name if names.count(name) == 1 else f"{name}: {folder}" for name, folder in zip(names, folders, strict=True)]
+    """A short name for each run: its method, and what is its own in the folder's name where the method is not enough."""
+    found = []
+    for run in runs:
+        folders = [r.path.resolve().name for r in runs if r.method == run.method]
+        own = run.path.resolve().name[_shared(folders) :]
+        found.append(SHORT[run.method] if len(folders) == 1 else f"{SHORT[run.method]}: {own}")
+    return found
+
+
+def _shared(names: Sequence[str]) -> int:
+    """How many letters all names begin with, up to the end of a word.
+
+    >>> _shared(["4conv-1shot-a", "4conv-1shot-abc"]), _shared(["a", "abc"])
+    (12, 0)
+    """
+    same = next((i for i, letters in enumerate(zip(*names, strict=False)) if len(set(letters)) > 1), min(map(len, names)))
+    return len(re.sub(r"[^-_. ]*$", "", names[0][:same]))
 
 
 def shorten(label: str, length: int = 24) -> str:
@@ -62,6 +78,9 @@ class Point(NamedTuple):
     value: float
     ci95: float
     hollow: bool
+    """The paper's."""
+    compared: bool
+    """The paper has the same with nothing changed."""
 
 
 def score_against_memory(runs: Sequence[RunRecord]) -> Markup:
@@ -71,7 +90,7 @@ def score_against_memory(runs: Sequence[RunRecord]) -> Markup:
     unit, factor = ("MB", 1.0) if largest >= 1 else ("kB", 1000.0)
     low, high = around([v for p in points for v in (p.value - p.ci95, p.value + p.ci95)], 0.1)
     height = 250 + 4 * LINE * (len(points) > 12)
-    margin = 24 + LETTER * max(len(shorten(p.label)) for p in points if p.memory > largest / 2)
+    margin = 24 + LETTER * max(len(shorten(p.label)) for p in points if p.memory > 0.8 * largest)
     x, y = Scale(0, largest * factor * 1.02, 36, WIDTH - margin), Scale(low, high, height - 38, 24)
     what = score_name(runs[0])
     axes = Axes(x, y, f"peak memory of adaptation ({unit})", f"{what} on unseen tasks" + (" (%)" if what == "accuracy" else ""))
@@ -90,45 +109,55 @@ def _points(runs: Sequence[RunRecord]) -> list[Point]:
         s = run.score
         if s:
             title = f"{label}: {with_ci95(s)} in {bytes_text(s.memory_mb)} ({s.source})"
-            points.append(Point(run.method, label, title, s.memory_mb, s.value, s.ci95 or 0.0, False))
-    ours = {run.method for run in runs if run.score}
+            points.append(Point(run.method, label, title, s.memory_mb, s.value, s.ci95 or 0.0, False, bool(run.paper)))
+    ours = {run.method for run in runs if run.score and run.paper}
     for method, p in papers(runs).items():
         label = "" if method in ours else SHORT[method]
         title = f"the paper's {METHODS[method].title}: {p.value:g} in {p.memory_mb:g} MB"
-        points.append(Point(method, label, title, p.memory_mb, p.value, 0.0, True))
+        points.append(Point(method, label, title, p.memory_mb, p.value, 0.0, True, True))
     return points
 
 
 def papers(runs: Sequence[RunRecord]) -> dict[str, PaperScore]:
     """What the paper prints for the set-up of these runs, method by method; nothing where it has no such set-up."""
-    run = next((run for run in runs if run.paper), None)
-    found = {method: paper_score(run.config, run.image, method) for method in METHODS} if run else {}
-    return {method: p for method, p in found.items() if p}
+    for run in runs:
+        found = {method: paper_score(run.config, run.image, method) for method in METHODS}
+        if found["maml"]:
+            return {method: p for method, p in found.items() if p}
+    return {}
 
 
 def _to_paper(points: Sequence[Point], places: Sequence[tuple[float, float]]) -> list[Markup]:
     """Dotted lines from ours to the paper's."""
     hollow = {p.method: place for p, place in zip(points, places, strict=True) if p.hollow}
-    ours = [(p.method, place) for p, place in zip(points, places, strict=True) if not p.hollow and p.method in hollow]
+    ours = [(p.method, place) for p, place in zip(points, places, strict=True) if p.compared and not p.hollow]
     return [line(*place, *hollow[method], f"to-paper {css(method)}") for method, place in ours]
 
 
 def _labels(points: Sequence[Point], places: Sequence[tuple[float, float]], height: float) -> list[Markup]:
-    """Labels on the right of each group of points that stand close together."""
+    """Labels beside each group of points that stand close together, on its right unless the next group is in the way."""
     parts = []
-    groups: list[list[int]] = []
-    for i in sorted(range(len(points)), key=lambda i: places[i][0]):
-        letters = max((len(shorten(points[j].label)) for j in groups[-1]), default=0) if groups else 0
-        near = groups and places[i][0] - places[groups[-1][-1]][0] < 24 + LETTER * letters
-        groups[-1].append(i) if near else groups.append([i])
-    for group in groups:
-        at = max(places[i][0] for i in group) + 14
+    groups = _groups(places)
+    for group, following in zip(groups, [*groups[1:], []], strict=True):
         named = [i for i in group if points[i].label]
         ys = spread([places[i][1] for i in named], LINE, 28, height - 46)
+        width = LETTER * max((len(shorten(points[i].label)) for i in named), default=0)
+        first, last = places[group[0]][0], places[group[-1]][0]
+        left = bool(following) and last + 20 + width > places[following[0]][0] and first - 14 - width > 36
+        at = first - 14 if left else last + 14
         for i, label_y in zip(named, ys, strict=True):
-            parts.append(line(*places[i], at - 2, label_y, f"leader {css(points[i].method)}"))
-            parts.append(text(at, label_y + 3.5, shorten(points[i].label), class_="name"))
+            parts.append(line(*places[i], at + 2 if left else at - 2, label_y, f"leader {css(points[i].method)}"))
+            parts.append(text(at, label_y + 4, shorten(points[i].label), "end" if left else "start", "name"))
     return parts
+
+
+def _groups(places: Sequence[tuple[float, float]]) -> list[list[int]]:
+    """Points that stand close together, from left to right."""
+    groups: list[list[int]] = []
+    for i in sorted(range(len(places)), key=lambda i: places[i][0]):
+        near = groups and places[i][0] - places[groups[-1][-1]][0] < 46
+        groups[-1].append(i) if near else groups.append([i])
+    return groups
 
 
 def learning_curves(runs: Sequence[RunRecord]) -> Markup:
@@ -144,14 +173,19 @@ def learning_curves(runs: Sequence[RunRecord]) -> Markup:
     y = Scale(low, high, height - 38, 24)
     parts = [Axes(x, y, "tasks trained on", f"{what} on validation tasks" + (" (%)" if what == "accuracy" else "")).draw()]
     ends = spread([y(curve[-1][1]) for curve in curves], LINE, 28, height - 46)
+    seen: list[str] = []
     for (run, label), curve, end in zip(shown, curves, ends, strict=True):
-        parts.append(_curve(run.method, label, curve, x, y))
+        dashes = DASHES[seen.count(run.method) % len(DASHES)]
+        seen.append(run.method)
+        parts.append(_curve(run.method, label, curve, x, y, dashes, with_band=len(shown) <= 6))
         parts.append(line(x(curve[-1][0]), y(curve[-1][1]), x.end + 10, end, f"leader {css(run.method)}"))
         parts.append(text(x.end + 12, end + 3.5, shorten(label), class_="name"))
     return svg(parts, height, f"{what} over training")
 
 
-def _curve(method: str, label: str, curve: Sequence[tuple[float, float, float]], x: Scale, y: Scale) -> Markup:
+def _curve(
+    method: str, label: str, curve: Sequence[tuple[float, float, float]], x: Scale, y: Scale, dashes: str, with_band: bool
+) -> Markup:
     top = [f"{x(t):.1f},{y(a + c):.1f}" for t, a, c in curve]
     bottom = [f"{x(t):.1f},{y(a - c):.1f}" for t, a, c in reversed(curve)]
     path = " ".join(f"{x(t):.1f},{y(a):.1f}" for t, a, _ in curve)
@@ -160,7 +194,8 @@ def _curve(method: str, label: str, curve: Sequence[tuple[float, float, float]],
         for t, a, c in curve
     ]
     band = el("polygon", points=" ".join([*top, *bottom]), class_="band")
-    return el("g", band, el("polyline", points=path, class_="curve"), dots, class_=css(method))
+    drawn = el("polyline", points=path, class_="curve", stroke_dasharray=dashes)
+    return el("g", band if with_band else None, drawn, dots, class_=css(method))
 
 
 def computation(runs: Sequence[RunRecord]) -> Markup:
@@ -182,7 +217,7 @@ def computation(runs: Sequence[RunRecord]) -> Markup:
             title = f"{label}, {kind}: {number(end - start)} {unit}MACs"
             parts.append(rect(x(start), top, x(end) - x(start), 12, title, class_=f"{kind} {css(run.method)}"))
         parts.append(text(x(whole) + 5, top + 10, number(whole), class_="name"))
-        if run.method in paper:
-            at = x(paper[run.method].gmac * factor)
+        if run.paper:
+            at = x(run.paper.gmac * factor)
             parts.append(line(at, top - 3, at, top + 15, "paper-line"))
     return svg(parts, height, "computation of one adaptation step")

@@ -31,6 +31,11 @@ class Walk:
         """Words of the gradients that are summed up from sample to sample."""
         return weight_words(self.ops, self.update) if self.samples > 1 else 0.0
 
+    @property
+    def stored_mb(self) -> float:
+        """What all layers keep for the backward pass."""
+        return sum(stored_words(self.ops, self.update, self.ratios, "paper", self.attention)) * WORD / MB
+
     def peak_mb(self, accounting: str) -> float:
         args = (self.ops, self.update, 1, self.samples, self.ratios, accounting, self.attention, self.kept_words)
         return peak_words(*args) * WORD / MB

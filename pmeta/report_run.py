@@ -72,9 +72,13 @@ class RunRecord:
     @property
     def title(self) -> str:
         """The method, and what this run changes in it."""
-        differ = [] if self.is_rl else [name for name in ABLATED if getattr(self.config, name) != getattr(ImageConfig, name)]
-        words = [f"{name} = {getattr(self.config, name)}" for name in differ]
-        return ", ".join([METHODS[self.method].title, *words])
+        return ", ".join([METHODS[self.method].title, *self.changes])
+
+    @property
+    def changes(self) -> list[str]:
+        """What the run changes in its method, as in the paper's ablations."""
+        names = [] if self.is_rl else [name for name in ABLATED if getattr(self.config, name) != getattr(ImageConfig, name)]
+        return [f"{name} = {getattr(self.config, name)}" for name in names]
 
     @property
     def finished(self) -> bool:
@@ -176,7 +180,8 @@ class RunRecord:
 
     @property
     def paper(self) -> PaperScore | None:
-        return paper_score(self.config, self.image, self.method)
+        """The paper's figures for the same, if it has them."""
+        return None if self.changes else paper_score(self.config, self.image, self.method)
 
 
 def score_of(found: dict[str, Any], source: str) -> Score:

@@ -105,7 +105,7 @@ MEMORY = (
 
 EXACT = (
     "Peak memory of adapting one sample at a time, the mean over tasks in the paper's accounting; exact: with what that "
-    "leaves out. MB = 10⁶ bytes."
+    "leaves out. MB = 10⁶ bytes. GMACs of one step over the support set."
 )
 
 
@@ -116,19 +116,24 @@ def key() -> Markup:
 
 def memory_cards(runs: Sequence[RunRecord]) -> list[Markup]:
     """MAML beside the others, those that store the same in one picture."""
-    walks: dict[Walk, list[str]] = {}
+    shown: dict[str, tuple[Walk, list[str]]] = {}
     for run, label in zip(runs, labels(runs), strict=True):
         dense, walk = dense_walk(run), walk_of(run)
         if dense and walk:
-            walks.setdefault(dense, [] if any(r.method == "maml" for r in runs) else ["MAML"])
-            walks.setdefault(walk, []).append(label)
-    top = max((walk.peak_mb("paper") for walk in walks), default=0.0)
-    cards = []
-    for walk, names in walks.items():
-        caption = f"Updates {_listed(walk)}. Peak {bytes_text(walk.peak_mb('paper'))}"
-        caption += f", {bytes_text(walk.peak_mb('exact'))} in the exact accounting."
-        cards.append(card(", ".join(names), caption, memory_along_layers(walk, top)))
-    return cards
+            shown.setdefault(_what(dense), (dense, [] if any(r.method == "maml" for r in runs) else ["MAML"]))
+            shown.setdefault(_what(walk), (walk, []))[1].append(label)
+    top = max((walk.peak_mb("paper") for walk, _ in shown.values()), default=0.0)
+    return [card(_names(names), what, memory_along_layers(walk, top)) for what, (walk, names) in shown.items()]
+
+
+def _what(walk: Walk) -> str:
+    """What a step stores, in words."""
+    stored, peak, exact = (bytes_text(mb) for mb in (walk.stored_mb, walk.peak_mb("paper"), walk.peak_mb("exact")))
+    return f"Updates {_listed(walk)} and stores {stored} for that. Peak {peak}, {exact} in the exact accounting."
+
+
+def _names(names: Sequence[str]) -> str:
+    return ", ".join(names) if len(names) <= 3 else f"{', '.join(names[:2])} and {len(names) - 2} more"
 
 
 def _listed(walk: Walk) -> str:
@@ -141,7 +146,7 @@ def _listed(walk: Walk) -> str:
 def overview(runs: Sequence[RunRecord]) -> Markup:
     """The figures of every run, the paper's below them."""
     what = score_name(runs[0])
-    heads = [f"{what}{' (%)' if what == 'accuracy' else ''}", "peak memory", "exact", "GMACs of a step"]
+    heads = [f"{what}{' (%)' if what == 'accuracy' else ''}", "peak memory", "exact", "GMACs"]
     head = el("tr", el("th", "method"), [el("th", h, class_="n") for h in heads])
     rows = [_row(run, label) for run, label in zip(runs, labels(runs), strict=True)]
     sources = {s.source for s in (run.score for run in runs) if s}
@@ -156,7 +161,7 @@ def overview(runs: Sequence[RunRecord]) -> Markup:
 def _row(run: RunRecord, label: str) -> Markup:
     s, p = run.score, run.paper
     assert s
-    name = METHODS[run.method].title + label[label.index(":") :] if ":" in label else METHODS[run.method].title
+    name = label if ":" in label else METHODS[run.method].title
     exact = "" if s.exact_memory_mb is None else bytes_text(s.exact_memory_mb)
     cells = [
         (with_ci95(s), p and f"paper {p.value:.1f}"),

@@ -91,4 +91,4 @@ def _kind(name: str, value: Any, usual: dict[str, Any]) -> str | None:
 
 
 def _plain(value: Any) -> str:
-    return "–" if value in ("", None) else str(value)
+    return "–" if value == "" else str(value)

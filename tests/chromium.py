@@ -1,9 +1,11 @@
 """A page in headless Chromium, by its debugging protocol over a pipe: what went wrong, what it shows, and a picture of it."""
 
 import base64
+import fcntl
 import itertools
 import json
 import os
+import select
 import shutil
 import subprocess
 import tempfile
@@ -26,6 +28,8 @@ FLAGS = [
     "--hide-scrollbars",
     "--remote-debugging-pipe",
 ]
+PATIENCE = 120
+"""Seconds after which a browser that says nothing is given up."""
 BROKEN = "[...document.images].filter(i => !i.complete || !i.naturalWidth).map(i => i.src.slice(0, 80))"
 
 
@@ -63,6 +67,7 @@ class Page:
 
     def _read(self) -> dict[str, Any]:
         while b"\0" not in self.rest:
+            assert select.select([self.back], [], [], PATIENCE)[0], f"Chromium has said nothing for {PATIENCE} seconds"
             more = os.read(self.back, 1 << 20)
             assert more, "Chromium has ended"
             self.rest += more
@@ -114,10 +119,15 @@ class Page:
 def chromium(binary: str) -> Iterator[Page]:
     """Chromium with an empty profile and one tab, ended at the end."""
     (for_it, to), (back, from_it) = os.pipe(), os.pipe()
+    for_it, from_it = _above_4(for_it), _above_4(from_it)
+
+    def wire() -> None:  # it reads commands at 3 and answers at 4
+        os.dup2(for_it, 3)
+        os.dup2(from_it, 4)
+
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        shell = f'exec "$@" 3<&{for_it} 4>&{from_it}'  # it reads commands at 3 and answers at 4
-        command = ["sh", "-c", shell, "sh", binary, *FLAGS, f"--user-data-dir={profile}"]
-        with subprocess.Popen(command, pass_fds=(for_it, from_it), stderr=subprocess.DEVNULL) as process:
+        command = [binary, *FLAGS, f"--user-data-dir={profile}"]
+        with subprocess.Popen(command, pass_fds=(3, 4), preexec_fn=wire, stderr=subprocess.DEVNULL) as process:
             os.close(for_it)
             os.close(from_it)
             try:
@@ -127,3 +137,9 @@ def chromium(binary: str) -> Iterator[Page]:
                 process.wait()
                 os.close(to)
                 os.close(back)
+
+
+def _above_4(fd: int) -> int:
+    moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 10)
+    os.close(fd)
+    return moved
