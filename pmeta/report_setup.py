@@ -68,8 +68,9 @@ def setup_section(setup: str, runs: Sequence[RunRecord]) -> Markup:
     if not scored:
         waiting = "No run of this set-up has been validated yet."
         return el("section", el("h2", setup), el("p", waiting))
-    parts = [el("h2", setup), el("div", hero(scored), el("div", overview(scored)), class_="hero")]
-    parts += [grid(cards(scored))]
+    left, right = [hero(scored), *learning(scored)], [overview(scored), work(scored)]
+    columns = [el("div", column, class_="column") for column in (left, right)]
+    parts = [el("h2", setup), el("div", columns, class_="hero")]
     memory = memory_cards(scored)
     if memory:
         parts += [el("h3", "Memory along the layers"), el("p", MEMORY, class_="note"), key(), grid(memory)]
@@ -86,15 +87,18 @@ def hero(runs: Sequence[RunRecord]) -> Markup:
     )
 
 
-def cards(runs: Sequence[RunRecord]) -> list[Markup]:
-    """How the runs learned, and what a step computes."""
-    light = "Light: the forward pass, which inference takes as well. Full: what adapting adds."
-    found = [
-        card("Computation of one step", light + (" Dashed line: the paper's." if papers(runs) else ""), computation(runs)),
-    ]
-    if any(len(run.metrics) > 1 for run in runs):
-        found.insert(0, card("Learning curves", "Score on unseen validation tasks, with CI95.", learning_curves(runs)))
-    return found
+def learning(runs: Sequence[RunRecord]) -> list[Markup]:
+    """How the runs learned, where there is more than one validation."""
+    if all(len(run.metrics) < 2 for run in runs):
+        return []
+    return [card("Learning curves", "Score on unseen validation tasks, with CI95.", learning_curves(runs))]
+
+
+def work(runs: Sequence[RunRecord]) -> Markup:
+    """What a step computes."""
+    caption = "Light: the forward pass, which inference takes as well. Full: what adapting adds."
+    caption += " Dashed line: the paper's." if any(run.paper for run in runs) else ""
+    return card("Computation of one step", caption, computation(runs))
 
 
 MEMORY = (
