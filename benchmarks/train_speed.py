@@ -2,11 +2,13 @@
 
     python -m venv /tmp/peers && /tmp/peers/bin/pip install torch higher torchopt
     python benchmarks/train_speed.py --peers /tmp/peers/bin/python
+    python benchmarks/train_speed.py --sizes
 
 A task is 4Conv on 84x84 images, 5 ways, 15 queries a class, 5 inner steps; all libraries run the same module, 4Conv as it is
 usually written. Ours runs as `pmeta train` does, one process with one thread for each core; the others run as they come, one
 process with a thread for each core. Every figure is the best of several tasks. The time of a task on the processor (CPU s)
-depends less on what else the machine does than tasks/s.
+depends less on what else the machine does than tasks/s. Memory is the sum of the processes' peaks; in brackets that of one.
+With `--sizes`, the cost of MAML over tasks, ways and shots beside a straight line through all of them.
 """
 
 import argparse
@@ -15,7 +17,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -28,11 +30,42 @@ WAYS, QUERIES, STEPS, ALPHA = 5, 15, 5, 0.01
 def main() -> None:
     args = _arguments()
     if args.one:
-        return print(json.dumps(measure(args.one, args.shots[0], args.threads, args.tasks, args.size, args.recompute)))
+        return print(json.dumps(measure(args)))
+    if args.sizes:
+        return print("\n".join(sizes(args)))
     print("| task | library | cores | tasks/s | CPU s a task | peak MB |\n|---|---|---|---|---|---|", flush=True)
     for shots in args.shots:
         for row in table(args, shots):
             print(row, flush=True)
+
+
+def sizes(args: argparse.Namespace) -> Iterator[str]:
+    """CPU seconds of MAML over batches of tasks, beside a multiple of the support samples and one of the queries."""
+    kinds = [(1, 5, 1), (1, 10, 1), (1, 20, 1), (1, 5, 5), (1, 10, 5), (1, 5, 10), (1, 20, 5), (4, 5, 1), (4, 5, 5)]
+    found = []
+    for tasks, ways, shots in kinds:
+        row = run(
+            sys.executable, "maml", shots, args, processes=1, threads=1, more=["--ways", str(ways), "--batch", str(tasks)]
+        )
+        assert not isinstance(row, str), row
+        found.append((tasks * ways * shots, tasks * ways * QUERIES, row[0]))
+    support, query = fit([(s, q, r["cpu"]) for s, q, r in found])
+    line = f"{1000 * support:.1f} ms a support sample + {1000 * query:.1f} ms a query"
+    yield f"| tasks | ways | shots | CPU s | {line} | peak MB |"
+    yield "|---|---|---|---|---|---|"
+    for (tasks, ways, shots), (s, q, r) in zip(kinds, found, strict=True):
+        straight = s * support + q * query
+        share = f"{straight:.2f} ({r['cpu'] / straight - 1:+.0%})"
+        yield f"| {tasks} | {ways} | {shots} | {r['cpu']:.2f} | {share} | {r['peak']:.0f} |"
+
+
+def fit(rows: list[tuple[int, int, float]]) -> tuple[float, float]:
+    """The two costs whose sum is nearest to the measured one, relative to it."""
+    import numpy as np
+
+    a = np.array([(s / t, q / t) for s, q, t in rows])
+    support, query = np.linalg.lstsq(a, np.ones(len(rows)), rcond=None)[0]
+    return float(support), float(query)
 
 
 def table(args: argparse.Namespace, shots: int) -> Iterator[str]:
@@ -48,14 +81,16 @@ def table(args: argparse.Namespace, shots: int) -> Iterator[str]:
                 print(f"{name} does not run here: {found}", file=sys.stderr)
                 continue
             rate, cpu = sum(1 / f["wall"] for f in found), min(f["cpu"] for f in found)
-            memory = sum(f["peak"] for f in found)
-            yield f"| {WAYS}-way {shots}-shot | {name} | {cores} | {rate:.2f} | {cpu:.2f} | {memory:.0f} |"
+            memory, one = sum(f["peak"] for f in found), max(f["peak"] for f in found)
+            yield f"| {WAYS}-way {shots}-shot | {name} | {cores} | {rate:.2f} | {cpu:.2f} | {memory:.0f} ({one:.0f}) |"
 
 
-def run(python: str, name: str, shots: int, args: argparse.Namespace, processes: int, threads: int) -> list[dict] | str:
+def run(
+    python: str, name: str, shots: int, args: argparse.Namespace, processes: int, threads: int, more: Sequence[str] = ()
+) -> list[dict] | str:
     """Start the processes of one row at the same time; what each of them measured, or why it failed."""
     command = [python, __file__, "--one", *name.split(), "--shots", str(shots), "--threads", str(threads)]
-    command += ["--tasks", str(args.tasks), "--size", str(args.size)]
+    command += ["--tasks", str(args.tasks), "--size", str(args.size), *more]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": str(threads)}
     started = [subprocess.Popen(command, env=env, stdout=-1, stderr=-1, text=True) for _ in range(processes)]
     outputs = [p.communicate() for p in started]
@@ -64,28 +99,29 @@ def run(python: str, name: str, shots: int, args: argparse.Namespace, processes:
     return [json.loads(out) for out, _ in outputs]
 
 
-def measure(name: str, shots: int, threads: int, tasks: int, size: int, recompute: bool) -> dict[str, float]:
+def measure(args: argparse.Namespace) -> dict[str, float]:
     """The least seconds of a task on the clock and on the processor, and the peak memory of this process in MB."""
     import resource
 
     import torch
 
-    torch.set_num_threads(threads)
+    torch.set_num_threads(args.threads)
     generator = torch.Generator().manual_seed(0)
-    x = torch.rand(WAYS * (shots + QUERIES), 3, size, size, generator=generator)
-    y = torch.arange(WAYS).repeat(shots + QUERIES)
-    n = WAYS * shots
-    work = ours(name, size, recompute) if name in OURS else peer(name, size)
+    samples, n = args.shots[0] + QUERIES, args.ways * args.shots[0]
+    x = torch.rand(args.ways * samples, 3, args.size, args.size, generator=generator)
+    y = torch.arange(args.ways).repeat(samples)
+    work = ours(args) if args.one in OURS else peer(args)
     walls, cpus = [], []
-    for _ in range(tasks):
+    for _ in range(args.tasks):
         wall, cpu = time.perf_counter(), time.process_time()
-        work(x[:n], y[:n], x[n:], y[n:])
+        for _ in range(args.batch):
+            work(x[:n], y[:n], x[n:], y[n:])
         walls.append(time.perf_counter() - wall)
         cpus.append(time.process_time() - cpu)
     return {"wall": min(walls), "cpu": min(cpus), "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6}
 
 
-def four_conv(size: int):
+def four_conv(size: int, ways: int):
     """Four blocks of conv, norm, ReLU and max-pool, in this order, then fc."""
     from torch import nn
 
@@ -93,10 +129,10 @@ def four_conv(size: int):
         return [nn.Conv2d(c_in, 32, 3, padding=1, bias=False), nn.GroupNorm(8, 32), nn.ReLU(), nn.MaxPool2d(2)]
 
     blocks = [m for c_in in (3, 32, 32, 32) for m in block(c_in)]
-    return nn.Sequential(*blocks, nn.Flatten(), nn.Linear(32 * (size // 16) ** 2, WAYS))
+    return nn.Sequential(*blocks, nn.Flatten(), nn.Linear(32 * (size // 16) ** 2, ways))
 
 
-def ours(name: str, size: int, recompute: bool) -> Callable:
+def ours(args: argparse.Namespace) -> Callable:
     import torch
 
     from pmeta.inner import InnerLoop
@@ -107,16 +143,16 @@ def ours(name: str, size: int, recompute: bool) -> Callable:
     from pmeta.workers import keep_freed_memory
 
     keep_freed_memory()
-    net = take_in(four_conv(size), torch.zeros(1, 3, size, size))
-    meta = init_meta(net, METHODS[name], STEPS, ALPHA, torch.Generator().manual_seed(0))
-    loop = InnerLoop(net, METHODS[name], second_order=True, recompute=recompute)
+    net = take_in(four_conv(args.size, args.ways), torch.zeros(1, 3, args.size, args.size))
+    meta = init_meta(net, METHODS[args.one], STEPS, ALPHA, torch.Generator().manual_seed(0))
+    loop = InnerLoop(net, METHODS[args.one], second_order=True, recompute=args.recompute)
     return lambda *task: task_gradient(loop, meta, task)
 
 
-def peer(name: str, size: int) -> Callable:
+def peer(args: argparse.Namespace) -> Callable:
     """One task of MAML as the library's own examples have it."""
-    work = {"torch": with_torch, "higher": with_higher, "torchopt": with_torchopt, "learn2learn": with_learn2learn}[name]
-    return work(four_conv(size))
+    work = {"torch": with_torch, "higher": with_higher, "torchopt": with_torchopt, "learn2learn": with_learn2learn}
+    return work[args.one](four_conv(args.size, args.ways))
 
 
 def with_torch(model):
@@ -191,7 +227,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--cores", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--tasks", type=int, default=8, help="tasks to take the best of")
     parser.add_argument("--size", type=int, default=84, help="pixels a side")
+    parser.add_argument("--sizes", action="store_true", help="the cost over tasks, ways and shots instead")
     parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--ways", type=int, default=WAYS, help=argparse.SUPPRESS)
+    parser.add_argument("--batch", type=int, default=1, help=argparse.SUPPRESS)
     parser.add_argument("--threads", type=int, default=1, help=argparse.SUPPRESS)
     parser.add_argument("--recompute", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()

@@ -4,7 +4,7 @@ A conv is linear in its input x and in its weight w, so <conv(x, w), g> is trili
 the output, the input gradient and the weight gradient. Each of them is again one of the three, which closes the set.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -53,6 +53,27 @@ def _gradients(g: Tensor, x: Tensor, w: Tensor, s: ConvShape, which: tuple[bool,
     return gx, gw
 
 
+def cheap_again(t: Tensor, compute: Callable[[], Tensor]) -> Tensor:
+    """t, which `compute` gives again at little cost: a gradient that convs need not keep for the second derivative."""
+    t.compute_again = compute  # type: ignore[attr-defined]
+    return t
+
+
+def _keep(ctx: Any, g: Tensor, other: Tensor) -> None:
+    """Save g and another tensor for the backward pass, of g only how to compute it where that is cheap."""
+    ctx.again = getattr(g, "compute_again", None)
+    ctx.save_for_backward(g if ctx.again is None else None, other)
+
+
+def _kept(ctx: Any) -> tuple[Tensor, Tensor]:
+    g, other = ctx.saved_tensors
+    if ctx.again is None:
+        return g, other
+    if torch.is_grad_enabled():
+        raise NotImplementedError("a gradient that is computed again has no third derivative: set pool_first=False for one.")
+    return ctx.again(), other
+
+
 class Conv(Function):
     """y = conv(x, w)."""
 
@@ -79,13 +100,13 @@ class ConvInputGrad(Function):
 
     @staticmethod
     def forward(ctx: Any, g: Tensor, x: Tensor, w: Tensor, shape: ConvShape) -> Tensor:
-        ctx.save_for_backward(g, w)
+        _keep(ctx, g, w)
         ctx.shape = shape
         return _gradients(g, x, w, shape, (True, False))[0]
 
     @staticmethod
     def backward(ctx: Any, u: Tensor):
-        g, w = ctx.saved_tensors
+        g, w = _kept(ctx)
         d_g = Conv.apply(u, w, ctx.shape) if ctx.needs_input_grad[0] else None
         d_w = ConvWeightGrad.apply(g, u, w, ctx.shape) if ctx.needs_input_grad[2] else None
         return d_g, None, d_w, None
@@ -96,13 +117,13 @@ class ConvWeightGrad(Function):
 
     @staticmethod
     def forward(ctx: Any, g: Tensor, x: Tensor, w: Tensor, shape: ConvShape) -> Tensor:
-        ctx.save_for_backward(g, x)
+        _keep(ctx, g, x)
         ctx.shape = shape
         return _gradients(g, x, w, shape, (False, True))[1]
 
     @staticmethod
     def backward(ctx: Any, v: Tensor):
-        g, x = ctx.saved_tensors
+        g, x = _kept(ctx)
         d_g = Conv.apply(x, v, ctx.shape) if ctx.needs_input_grad[0] else None
         d_x = ConvInputGrad.apply(g, x, v, ctx.shape) if ctx.needs_input_grad[1] else None
         return d_g, d_x, None, None

@@ -5,6 +5,10 @@ class WorkerDiedError(Exception):
     """A worker process ended before its work was done."""
 
 
+class DivergedError(ValueError):
+    """Numbers of a training are no numbers any more; its last good checkpoint is the way back."""
+
+
 def for_user(error: BaseException) -> bool:
     """Whether its message is all that is shown: a missing file, or a ValueError raised in this package. Others are bugs."""
     if not isinstance(error, ValueError):

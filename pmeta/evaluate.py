@@ -42,7 +42,7 @@ def evaluate_task(loop: InnerLoop, meta: Meta, task: tuple[Any, Any, Any, Any]) 
     meta = replace(meta, mask=meta.updates())
     adapted = loop.adapt(meta, (support_x, support_y))
     with torch.no_grad():
-        output = torch.func.functional_call(loop.net.model, adapted.w, (query_x,))
+        output, _ = loop.net.run(adapted.w, query_x, pool_first=loop.pool_first)
     seen = output[:, : int(support_y.max()) + 1]  # a task may have fewer classes than the network has outputs
     accuracy = float((seen.argmax(1) == query_y).double().mean())
     return TaskResult(accuracy, *task_cost(loop, meta, adapted.scores, len(support_x)))

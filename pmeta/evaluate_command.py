@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,7 +15,7 @@ from rich.table import Table
 
 from pmeta import workers
 from pmeta.config import ImageConfig
-from pmeta.evaluate import Summary, evaluate_task, evaluation_loop, summarise
+from pmeta.evaluate import Summary, TaskResult, evaluate_task, evaluation_loop, summarise
 from pmeta.images import ImageSet, check_enough, open_split
 from pmeta.layers import Network
 from pmeta.meta import Meta
@@ -127,6 +128,15 @@ def restore(
 
 def evaluate(group: Group, config: EvaluateConfig) -> tuple[list[str], Summary]:
     """The names of the layers, and the summary over all tasks; each process of the group takes its share of them."""
+    layers, result_of = prepare(group, config)
+    numbers = group.share(range(config.tasks or 5000))
+    quiet = group.rank > 0 or not sys.stderr.isatty()
+    shown = track(numbers, "adapting", console=Console(stderr=True), disable=quiet, transient=True)
+    return layers, summarise(group.gather([result_of(i) for i in shown]))
+
+
+def prepare(group: Group, config: EvaluateConfig) -> tuple[list[str], Callable[[int], TaskResult]]:
+    """The names of the layers, and what adapts the best model of a run to the task of a number."""
     trained, best = group.from_first(lambda: load(config.run))
     given = {key: getattr(config, key) for key in ("n_way", "n_shot", "n_query") if getattr(config, key) is not None}
     if given.get("n_way", trained.n_way) > trained.n_way:
@@ -138,11 +148,8 @@ def evaluate(group: Group, config: EvaluateConfig) -> tuple[list[str], Summary]:
     images = open_images(drawn, config.split, config.data, image)
     net, meta = restore(trained, best.tensors, image, device)
     loop = evaluation_loop(net, trained.method_row(), config.batch)
-    numbers = group.share(range(config.tasks or 5000))
-    quiet = group.rank > 0 or not sys.stderr.isatty()
-    shown = track(numbers, "adapting", console=Console(stderr=True), disable=quiet, transient=True)
-    results = [evaluate_task(loop, meta, task(drawn, images, i, device, config.seed)) for i in shown]
-    return [layer.name for layer in net.layers], summarise(group.gather(results))
+    names = [layer.name for layer in net.layers]
+    return names, lambda i: evaluate_task(loop, meta, task(drawn, images, i, device, config.seed))
 
 
 def show(config: EvaluateConfig, layers: list[str], summary: Summary) -> None:

@@ -5,14 +5,15 @@ g(y) is known at those places, a quarter of all. What remains at full size is on
 with the channels last, where PyTorch pools ten times as fast.
 """
 
-from functools import lru_cache
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 
-aten = torch.ops.aten
+from pmeta import norm_pool_compiled, norm_pool_eager
+from pmeta.autograd import cheap_again
 
 TWICE = "a norm that is pooled first is differentiated twice at most, its channel means once: set pool_first=False for more."
 
@@ -31,123 +32,47 @@ def norm_pool(x: Tensor, weight: Tensor, groups: int, eps: float) -> Pooled:
     return Pooled(*NormPool.apply(x.contiguous(memory_format=torch.channels_last), weight.detach(), groups, eps))
 
 
+def _passes(x: Tensor) -> ModuleType:
+    return norm_pool_compiled if norm_pool_compiled.takes(x) else norm_pool_eager
+
+
 class NormPool(Function):
     """(x_hat at the chosen places, channel means of x_hat)."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, groups: int, eps: float) -> tuple[Tensor, Tensor]:
-        over_group = _over_group(x.shape[1], groups, x.dtype, x.device)
-        rows = _rows(x)
-        mean_c = rows.mean(1)
-        mean = mean_c @ over_group
-        var = (rows * rows).mean(1) @ over_group - mean.square()
-        r = var.clamp_(min=0).add_(eps).rsqrt_()
-        chosen, place = _pool(x, weight)
-        x_hat = chosen.sub_(_at(mean)).mul_(_at(r))
-        v = (mean_c - mean) * r
-        ctx.save_for_backward(x, x_hat, v, place, mean, r, over_group)
+        x_hat, v, place, mean, r = _passes(x).forward(x, weight, groups, eps)
+        ctx.save_for_backward(x, x_hat, v, place, mean, r)
+        ctx.groups = groups
         ctx.set_materialize_grads(False)
         return x_hat, v
 
     @staticmethod
     def backward(ctx: Any, g: Tensor | None, g_v: Tensor | None):
-        x, x_hat, v, place, mean, r, over_group = ctx.saved_tensors
+        x, x_hat, v, place, mean, r = ctx.saved_tensors
         g = torch.zeros_like(x_hat) if g is None else g
         if torch.is_grad_enabled():
             if g_v is not None:
                 raise NotImplementedError(TWICE)
-            return NormPoolGrad.apply(g, x, x_hat.detach(), place, mean, r, over_group), None, None, None
-        return _input_gradient(g, g_v, x, x_hat, v, place, mean, r, over_group)[0], None, None, None
+            return NormPoolGrad.apply(g, x, x_hat.detach(), place, mean, r, ctx.groups), None, None, None
+        return _passes(x).backward(g, g_v, x, x_hat, v, place, mean, r, ctx.groups)[0], None, None, None
 
 
 class NormPoolGrad(Function):
     """g(x) = r (G - mean(G) - x_hat mean(G x_hat)), where G is g at the chosen places and zero elsewhere."""
 
     @staticmethod
-    def forward(
-        ctx: Any, g: Tensor, x: Tensor, x_hat: Tensor, place: Tensor, mean: Tensor, r: Tensor, over_group: Tensor
-    ) -> Tensor:
-        g_x, m, a = _input_gradient(g, None, x, x_hat, None, place, mean, r, over_group)
-        ctx.save_for_backward(g, x, x_hat, place, mean, r, over_group, m, a)
-        return g_x
+    def forward(ctx: Any, g: Tensor, x: Tensor, x_hat: Tensor, place: Tensor, mean: Tensor, r: Tensor, groups: int) -> Tensor:
+        g, x, x_hat, *rest = (t.detach() for t in (g, x, x_hat, place, mean, r))
+        g_x, m, a = _passes(x).backward(g, None, x, x_hat, None, *rest, groups)
+        ctx.save_for_backward(g, x, x_hat, *rest, m, a)
+        ctx.groups = groups
+        return cheap_again(g_x, lambda: _passes(x).backward(g, None, x, x_hat, None, *rest, groups)[0])
 
     @staticmethod
     def backward(ctx: Any, u: Tensor):
         if torch.is_grad_enabled():
             raise NotImplementedError(TWICE)
-        g, x, x_hat, place, mean, r, over_group, m, a = ctx.saved_tensors
-        u = u.contiguous(memory_format=torch.channels_last)
-        n = x.shape[2] * x.shape[3]
-        mean_u = _rows(u).mean(1) @ over_group
-        b = ((_rows(u) * _rows(x)).mean(1) @ over_group - mean * mean_u) * r  # mean(u x_hat)
-        chosen = _like(u.permute(0, 2, 3, 1).reshape(-1).index_select(0, place), x_hat)
-        s = (_rows(chosen * g).sum(1) @ over_group) / n - mean_u * m  # mean((u - mean(u)) (G - mean(G)))
-        d_g = chosen.sub_(_at(mean_u)).addcmul_(x_hat, _at(b), value=-1).mul_(_at(r))
-        of_x = (3 * a * b - s) * r**3
-        d_x = _affine(x, of_x, (m * b + mean_u * a) * r * r - of_x * mean).addcmul_(u, _at(-a * r * r))
-        return d_g, _scatter(d_x, place, g * _at(-b * r * r)), None, None, None, None, None
-
-
-def _input_gradient(
-    g: Tensor, g_v: Tensor | None, x: Tensor, x_hat: Tensor, v: Any, place: Tensor, mean: Tensor, r: Tensor, over_group: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """g(x), mean(G) and mean(G x_hat); the gradient g_v of the channel means adds g_v / (H W) to every place of G."""
-    n = x.shape[2] * x.shape[3]
-    m, a = _rows(g).sum(1), _rows(g * x_hat).sum(1)
-    if g_v is not None:
-        m, a = m + g_v, a + g_v * v
-    m, a = (m @ over_group).div_(n), (a @ over_group).div_(n)
-    of_x = -a * r * r
-    rest = -m * r - of_x * mean
-    if g_v is not None:
-        rest += g_v * r / n
-    return _scatter(_affine(x, of_x, rest), place, g * _at(r)), m, a
-
-
-def _pool(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """The values of x that the 2x2 max-pool of weight * x chooses, and their places in the memory of x."""
-    rising = bool((weight > 0).all())
-    chosen, place = aten.max_pool2d_with_indices(x if rising else x * _at(weight.sign()[None]), [2, 2], [2, 2])
-    place = place.mul_(x.shape[1]).add_(_first_places(*x.shape, x.device)).permute(0, 2, 3, 1).reshape(-1)
-    if rising:
-        return chosen, place
-    return _like(x.permute(0, 2, 3, 1).reshape(-1).index_select(0, place), chosen), place
-
-
-@lru_cache(maxsize=64)
-def _first_places(b: int, c: int, h: int, w: int, device: torch.device) -> Tensor:
-    """Where each sample and channel begins in memory. (B, C, 1, 1)"""
-    first = torch.arange(0, b * c * h * w, c * h * w, device=device)[:, None] + torch.arange(c, device=device)
-    return _at(first)
-
-
-def _affine(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """a x + b with a factor and a summand for each sample and channel, laid out as x."""
-    return torch.addcmul(_at(b), x, _at(a), out=torch.empty_like(x))
-
-
-def _scatter(out: Tensor, place: Tensor, values: Tensor) -> Tensor:
-    """Add the values of the pooled size to `out`, both with the channels last."""
-    flat = values.contiguous(memory_format=torch.channels_last).permute(0, 2, 3, 1).reshape(-1)
-    out.permute(0, 2, 3, 1).view(-1).scatter_add_(0, place, flat)
-    return out
-
-
-@lru_cache(maxsize=64)
-def _over_group(channels: int, groups: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """The matrix that gives every channel the mean over its group. (C, C)"""
-    group = torch.arange(channels, device=device) // (channels // groups)
-    return (group[:, None] == group).to(dtype) * (groups / channels)
-
-
-def _rows(x: Tensor) -> Tensor:  # (B, C, H, W) -> (B, H * W, C), in the order of memory
-    return x.permute(0, 2, 3, 1).reshape(x.shape[0], -1, x.shape[1])
-
-
-def _like(flat: Tensor, x: Tensor) -> Tensor:  # (B * H * W * C,) -> (B, C, H, W)
-    b, c, h, w = x.shape
-    return flat.view(b, h, w, c).permute(0, 3, 1, 2)
-
-
-def _at(t: Tensor) -> Tensor:  # (B, C) -> (B, C, 1, 1)
-    return t[:, :, None, None]
+        g, x, x_hat, place, mean, r, m, a = ctx.saved_tensors
+        d_g, d_x = _passes(x).twice(u, g, x, x_hat, place, mean, r, m, a, ctx.groups)
+        return d_g, d_x, None, None, None, None, None

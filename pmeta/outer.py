@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from pmeta.errors import DivergedError
 from pmeta.inner import InnerLoop
 from pmeta.meta import Meta, Weights
 from pmeta.step_sizes import freeze, input_kib, lasso_gradient
 
-CHUNK_WORDS = 2**24
+CHUNK_WORDS = 5 * 2**20
 """Words of activations in a chunk of queries: few enough for memory, enough that calls do not cost more than the work."""
 BAD_UPDATES = 10
 """So many updates in a row with tasks that had to be skipped end a training."""
@@ -197,9 +198,9 @@ class Outer:
         self.meta.alpha.mul_(self.meta.mask)
 
     def check_finite(self, kept: str = "") -> None:
-        """Raise ValueError once losses or gradients were not finite for too long; `kept` says what is left."""
+        """Raise DivergedError once losses or gradients were not finite for too long; `kept` says what is left."""
         if self.bad_in_a_row >= BAD_UPDATES:
-            raise ValueError(
+            raise DivergedError(
                 f"loss or gradient was not finite in {BAD_UPDATES} updates in a row, the last of them update {self.done}: "
                 f"lower lr or alpha_0.{kept}"
             )

@@ -16,6 +16,10 @@ if TYPE_CHECKING:  # what reads JSON alone starts without torch
 VERSIONED = ("torch", "numpy", "safetensors", "pillow")
 
 
+class BusyError(ValueError):
+    """Another process is at work in a run folder."""
+
+
 class Checkpoint(NamedTuple):
     """Named tensors and what is known about them."""
 
@@ -97,7 +101,7 @@ class Run:
         """Begin the run, or make sure that the run which is there has the same settings.
 
         A run without a checkpoint, such as one whose data were not there, may begin anew with others."""
-        self._make_folder()
+        self.lock()
         try:
             self._write_or_compare(config, may_differ)
         except ValueError:
@@ -105,11 +109,21 @@ class Run:
             raise
 
     def _write_or_compare(self, config: dict[str, Any], may_differ: tuple[str, ...]) -> None:
-        old = self.config() if (self.path / "config.json").exists() else {}
-        if not any((self.path / f"{name}.safetensors").exists() for name in ("last", "best")):
+        if (self.path / "config.json").exists():
+            self.config()  # a folder of something else is left alone
+        if not self.begun():
             versions = {name: version(name) for name in VERSIONED} | {"python": platform.python_version()}
             write_json(self.path / "config.json", {**config, "versions": versions})
             return
+        self.compare(config, may_differ)
+
+    def begun(self) -> bool:
+        """Whether there is a checkpoint."""
+        return any((self.path / f"{name}.safetensors").exists() for name in ("last", "best"))
+
+    def compare(self, config: dict[str, Any], may_differ: tuple[str, ...] = ()) -> None:
+        """Raise ValueError unless the run that is there has these settings."""
+        old = self.config() if (self.path / "config.json").exists() else {}
         changed = [k for k, v in config.items() if k not in may_differ and old.get(k) != v]
         if changed:
             was = ", ".join(f"{k}={old.get(k)!r} (now {config[k]!r})" for k in changed)
@@ -117,7 +131,7 @@ class Run:
                 f"a run is continued with the settings it was started with; {self.path} has {was}: choose another --out."
             )
 
-    def _make_folder(self) -> None:
+    def lock(self) -> None:
         """Make the folder and lock it for this process, until it ends or `close()`."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -128,7 +142,7 @@ class Run:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self.close()
-            raise ValueError(f"one process trains in a run folder, and another is at work in {self.path}.") from None
+            raise BusyError(f"one process trains in a run folder, and another is at work in {self.path}.") from None
         except OSError:  # a file system without locks
             pass
 

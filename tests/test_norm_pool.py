@@ -1,11 +1,14 @@
 """Group norm pooled first: the same values and derivatives as group norm and then max-pool."""
 
+from types import ModuleType
+
 import pytest
 import torch
 import torch.nn.functional as F
 from nets import generator
 from torch import Tensor
 
+from pmeta import norm_pool_compiled, norm_pool_eager
 from pmeta.norm_pool import norm_pool
 
 SIZES = [(2, 6, 6, 6), (2, 6, 7, 5), (1, 6, 2, 2), (3, 3, 4, 9)]
@@ -75,3 +78,32 @@ def test_memory_layout_of_the_input_does_not_matter():
     last = x.detach().contiguous(memory_format=torch.channels_last).requires_grad_()
     g = [torch.autograd.grad(norm_pool(t, weight, 3, 0.1).x_hat.sum(), t)[0] for t in (x, last)]
     torch.testing.assert_close(*g, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("size", [*SIZES, (2, 36, 9, 8)])
+def test_the_c_kernels_give_what_the_eager_passes_give_in_float64(size):
+    assert norm_pool_compiled.takes(torch.zeros(size)), "the C kernels could not be compiled"
+    x = torch.randn(size, generator=generator(), dtype=torch.float64).contiguous(memory_format=torch.channels_last)
+    weight = torch.tensor([0.5, -2.0, 1.0, -0.1, 3.0, 0.0], dtype=torch.float64).repeat(6)[: size[1]]
+
+    def passes(module: ModuleType, dtype: torch.dtype) -> list[Tensor]:
+        draw = generator(1)
+
+        def noise(like: Tensor) -> Tensor:
+            return torch.randn(like.shape, generator=draw, dtype=torch.float64).to(dtype)
+
+        x_, weight_ = x.to(dtype), weight.to(dtype)
+        x_hat, v, place, mean, r = module.forward(x_, weight_, 3, 0.1)
+        g, g_v = noise(x_hat), noise(v)
+        g_x, m, a = module.backward(g, g_v, x_, x_hat, v, place, mean, r, 3)
+        g_x_alone, *_ = module.backward(g, None, x_, x_hat, None, place, mean, r, 3)
+        return [x_hat, v, mean, r, g_x, m, a, g_x_alone, *module.twice(noise(x_), g, x_, x_hat, place, mean, r, m, a, 3)]
+
+    for c, eager in zip(passes(norm_pool_compiled, torch.float32), passes(norm_pool_eager, torch.float64), strict=True):
+        torch.testing.assert_close(c.double(), eager, rtol=2e-5, atol=2e-5)
+
+
+def test_the_c_kernels_choose_a_nan_as_pytorch_does():
+    x = torch.tensor([[1.0, float("nan")], [3.0, 2.0]]).view(1, 1, 2, 2)
+    x_hat, *_ = norm_pool_compiled.forward(x, torch.ones(1), 1, 1e-5)
+    assert x_hat.isnan().all()

@@ -14,11 +14,11 @@ import torch
 
 from pmeta import evaluate_command, train_command, workers
 from pmeta.cli import main
+from pmeta.errors import DivergedError
 from pmeta.meta import Meta
 from pmeta.rl import train as rl_train
 from pmeta.rl.config import NAMED, RLConfig
 from pmeta.rl.evaluate_command import restore
-from pmeta.rl.policy import DivergedError
 from pmeta.rl.train import TEST, TRAIN, build, live_cost, make_env, run_tasks, train
 from pmeta.runs import Run
 from pmeta.workers import Group

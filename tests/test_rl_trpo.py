@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from pmeta.errors import DivergedError
 from pmeta.inner import InnerLoop
 from pmeta.meta import init_meta
 from pmeta.methods import METHODS
@@ -24,7 +25,7 @@ from pmeta.rl.outer import (
     step_shares,
     theta,
 )
-from pmeta.rl.policy import DivergedError, policy_gradient
+from pmeta.rl.policy import policy_gradient
 from pmeta.rl.train import build, schedule
 from pmeta.rl.trpo import Query, conjugate_gradient, kl, natural_step, surrogate
 from pmeta.workers import Group

@@ -12,21 +12,21 @@ SOURCES = Path(__file__).parent
 FLAGS = ("-std=c99", "-O3", "-ffp-contract=fast", "-fPIC")
 
 
-def find() -> Path:
+def find(folder: Path = SOURCES, name: str = "_engine") -> Path:
     """The shared library: the one in the wheel, or else one compiled from the sources once and kept in the temporary folder."""
-    built = SOURCES.parent / f"_engine{sysconfig.get_config_var('EXT_SUFFIX')}"
-    checkout = (SOURCES.parent.parent / "pyproject.toml").exists()  # there the sources may be newer
-    if built.exists() and not (checkout and built.stat().st_mtime < max(p.stat().st_mtime for p in sources())):
+    built = folder.parent / f"{name}{sysconfig.get_config_var('EXT_SUFFIX')}"
+    checkout = (folder.parent.parent / "pyproject.toml").exists()  # there the sources may be newer
+    if built.exists() and not (checkout and built.stat().st_mtime < max(p.stat().st_mtime for p in sources(folder))):
         return built
-    text = b"".join(p.read_bytes() for p in [*sources(), *sorted(SOURCES.glob("*.h"))]) + " ".join(FLAGS).encode()
-    target = Path(tempfile.gettempdir()) / f"pmeta-engine-{hashlib.sha256(text).hexdigest()[:16]}-{os.getuid()}.so"
+    text = b"".join(p.read_bytes() for p in [*sources(folder), *sorted(folder.glob("*.h"))]) + " ".join(FLAGS).encode()
+    target = Path(tempfile.gettempdir()) / f"pmeta{name}-{hashlib.sha256(text).hexdigest()[:16]}-{os.getuid()}.so"
     if not target.exists():
-        compile_library(target)
+        compile_library(target, files=sources(folder))
     return target
 
 
-def sources() -> list[Path]:
-    return sorted(SOURCES.glob("*.c"))
+def sources(folder: Path = SOURCES) -> list[Path]:
+    return sorted(folder.glob("*.c"))
 
 
 def compiler() -> str:
@@ -41,10 +41,10 @@ def compiler() -> str:
     return found
 
 
-def compile_library(target: Path, flags: tuple[str, ...] = FLAGS) -> Path:
-    """Compile the engine into a shared library at `target`."""
+def compile_library(target: Path, flags: tuple[str, ...] = FLAGS, files: list[Path] | None = None) -> Path:
+    """Compile the engine, or other C files, into a shared library at `target`."""
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         new = Path(folder) / target.name
-        subprocess.run([compiler(), *flags, "-shared", "-o", str(new), *map(str, sources()), "-lm"], check=True)
+        subprocess.run([compiler(), *flags, "-shared", "-o", str(new), *map(str, files or sources()), "-lm"], check=True)
         new.rename(target)
     return target

@@ -8,11 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pmeta.errors import DivergedError
 from pmeta.inner import Adapted, InnerLoop
 from pmeta.meta import Meta
 from pmeta.outer import MetaGradient, Outer
 from pmeta.rl.config import RLConfig
-from pmeta.rl.policy import Array, DivergedError, Env, Episodes, Weights, rollout, sample
+from pmeta.rl.policy import Array, Env, Episodes, Weights, rollout, sample
 from pmeta.rl.trpo import Fisher, Query, kl, natural_step, surrogate
 from pmeta.workers import Group
 

@@ -9,12 +9,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from pmeta.errors import DivergedError
+
 Array = NDArray[np.float64]
 Weights = dict[str, Tensor]
-
-
-class DivergedError(ValueError):
-    """The policy gives numbers that are no numbers; the last checkpoint is the way back."""
 
 
 class Env(Protocol):

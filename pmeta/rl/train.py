@@ -9,6 +9,7 @@ import torch
 
 from pmeta.backbones import MLPPolicy
 from pmeta.cost import Cost, cost
+from pmeta.errors import DivergedError
 from pmeta.inner import InnerLoop
 from pmeta.layers import Network
 from pmeta.meta import Meta, init_meta
@@ -19,7 +20,7 @@ from pmeta.rl.evaluate import TaskReturn, task_returns
 from pmeta.rl.log import Returns, RLLog
 from pmeta.rl.navigation import Navigation
 from pmeta.rl.outer import Batch, collect, outer_update
-from pmeta.rl.policy import DivergedError, Env, initialise, policy_gradient
+from pmeta.rl.policy import Env, initialise, policy_gradient
 from pmeta.runs import Run
 from pmeta.step_sizes import mu_fw_bound, updated_layers
 from pmeta.take_in import take_in

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pmeta.rl.policy import DivergedError, log_prob
+from pmeta.errors import DivergedError
+from pmeta.rl.policy import log_prob
 
 Distribution = tuple[Tensor, Tensor]
 """Mean (E, T, act) and log standard deviation (act,) of the actions."""

@@ -1,0 +1,73 @@
+"""Which data sets the user has: MiniImageNet to train on, TieredImageNet and CUB to test on besides."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pmeta.image_decode import open_source
+
+TITLES = {"mini": "MiniImageNet", "tiered": "TieredImageNet", "cub": "CUB"}
+IMPORTS = {"mini": "miniimagenet-pickle", "tiered": "tieredimagenet", "cub": "cub"}
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A folder of classes that plays the part of one of the paper's data sets."""
+
+    root: str
+    title: str
+    split: str
+    """The classes that are evaluated on: test, or val where there are no others."""
+
+
+def named(words: Sequence[str]) -> dict[str, str]:
+    """mini, tiered, cub -> folder, from `NAME=DIR`, or from a folder whose name tells.
+
+    >>> named(["cub=birds", "/data/miniImageNet"])
+    {'cub': 'birds', 'mini': '/data/miniImageNet'}
+    """
+    found: dict[str, str] = {}
+    for word in words:
+        name, equals, root = word.partition("=")
+        if not equals:
+            name, root = _recognised(word), word
+        if name not in TITLES:
+            raise ValueError(f"--data takes mini=DIR, tiered=DIR and cub=DIR, or folders with such names, got {word!r}.")
+        if name in found:
+            raise ValueError(f"--data takes one folder for {TITLES[name]}, got {found[name]} and {root}.")
+        found[name] = root
+    return found
+
+
+def _recognised(root: str) -> str:
+    """The data set that the last folder of a path is named after; glyphs stand in for MiniImageNet."""
+    last = Path(root).name.lower()
+    if root == "glyphs":
+        return "mini"
+    return next((name for name in TITLES if name in last), "")
+
+
+def open_datasets(words: Sequence[str], size: int | None) -> dict[str, Dataset]:
+    """The data sets that --data names, each with the split to evaluate on; raises ValueError for a folder without classes."""
+    found = {}
+    for name, root in named(words).items():
+        glyphs = root == "glyphs"
+        path = root if glyphs else os.path.abspath(root)  # a run remembers where its data were
+        title = "glyphs" if glyphs else TITLES[name]
+        found[name] = Dataset(path, title, _split(path, size, None if name == "mini" else 3))
+    return found
+
+
+def _split(root: str, size: int | None, channels: int | None) -> str:
+    splits = {own for own, *_ in open_source(root, size, channels).classes}
+    return "val" if "val" in splits and "test" not in splits else "test"
+
+
+def missing_line(name: str) -> str:
+    """What to put where for a data set that is not there."""
+    use = "nothing can be trained on images" if name == "mini" else "its columns are left out"
+    return (
+        f"no {TITLES[name]}: {use}. With it: --data {name}=DIR, a folder, .tar or .zip of train, val and test "
+        f"(pmeta data import {IMPORTS[name]} SRC DIR makes one)."
+    )

@@ -1,0 +1,128 @@
+"""How long the queue has to go: measured on what its folder holds already, before that from two tasks of calibration."""
+
+import dataclasses
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from pmeta.config import ImageConfig
+from pmeta.cost import cost, layer_names
+from pmeta.images import Task
+from pmeta.outer import meta_gradient
+from pmeta.reproduce.queue import Options, Step
+from pmeta.rl.config import RLConfig
+from pmeta.train import build, training_loop
+
+POLICY_SECONDS = {"navigation": 2e-5, "cheetah-velocity": 8e-5}
+"""CPU seconds for a step of an episode with its part of the update, as measured on the authors' machine."""
+SECOND_ORDER = 3.0
+"""An inner step of meta-training, with the way back through it, against the same step in adaptation."""
+
+
+class Estimate:
+    """Seconds of the steps to come; what was measured counts more than what was calculated."""
+
+    def __init__(self, options: Options):
+        self.options = options
+        self.speed = 0.0  # GMACs a second of one process, measured when first needed
+        self.calculated: dict[tuple[str, str], float] = {}
+
+    def seconds(self, steps: Sequence[Step]) -> list[float]:
+        """Of each of these steps."""
+        rates: dict[tuple[str, str], float] = {}
+        for step in steps:
+            key = step.job.training.kind, step.what
+            if key not in rates:
+                rates[key] = self._measured(step) or self._calculated(key, step)
+        return [step.tasks * rates[step.job.training.kind, step.what] for step in steps]
+
+    def total(self, steps: Sequence[Step]) -> float:
+        """Of all these steps."""
+        return sum(self.seconds(steps))
+
+    def _measured(self, step: Step) -> float:
+        """Seconds for a task in runs of the same kind, or 0 where there are none."""
+        runs = [p for p in (self.options.out / "runs").glob("*") if _kind(p) == _kind(step.job.run)]
+        spent = [_training(run) if step.what == "train" else _evaluations(run) for run in runs]
+        seconds, tasks = (sum(pair[i] for pair in spent) for i in (0, 1))
+        return seconds / tasks if tasks else 0.0
+
+    def _calculated(self, key: tuple[str, str], step: Step) -> float:
+        """The same where nothing of the kind was done yet."""
+        if key not in self.calculated:
+            config, training = step.job.config, step.what == "train"
+            if isinstance(config, RLConfig):
+                own = POLICY_SECONDS[config.env] * config.episodes * config.horizon * (2 if training else 1)
+            else:
+                own = gmacs(config, training) / self._calibrated(config)
+            self.calculated[key] = own / self.options.workers
+        return self.calculated[key]
+
+    def _calibrated(self, config: ImageConfig) -> float:
+        if not self.speed:
+            self.speed = calibrate(dataclasses.replace(config, backbone="4conv", n_shot=1))  # the others take minutes
+        return self.speed
+
+
+def _kind(run: Path) -> str:
+    """4conv-1shot-pmeta-lr -> 4conv-1shot; navigation-pmeta -> navigation."""
+    parts = run.name.split("-")
+    return parts[0] if parts[0] == "navigation" else "-".join(parts[:2])
+
+
+def _training(run: Path) -> tuple[float, int]:
+    """Seconds and tasks between the validations of a run, each with its validation."""
+    path = run / "metrics.jsonl"
+    lines = [json.loads(line) for line in path.read_text().split("\n")[:-1]] if path.exists() else []
+    seconds, tasks = 0.0, 0
+    for a, b in zip([{"seconds": 0.0, "tasks": 0}, *lines], lines, strict=False):
+        if b["seconds"] > a["seconds"]:  # else it was stopped between the two
+            seconds, tasks = seconds + b["seconds"] - a["seconds"], tasks + b["tasks"] - a["tasks"]
+    return seconds, tasks
+
+
+def _evaluations(run: Path) -> tuple[float, int]:
+    found = [json.loads(path.read_text()) for path in (run / "evaluations").glob("*-batch*.json")]
+    return sum(e["seconds"] for e in found), sum(e["tasks"] for e in found)
+
+
+def gmacs(config: ImageConfig, training: bool) -> float:
+    """GMACs of a task by the cost model: K steps over the support set, and the queries."""
+    net, _ = build(config, (3, config.image_size or 28, config.image_size or 28), torch.device("cpu"))
+    samples = config.n_way * config.n_shot
+    one = cost(net.ops, [layer_names(net.ops)], samples)
+    queries = one.inference_gmac / samples * config.n_way * config.n_query
+    if training:
+        return config.inner_steps * one.gmac * SECOND_ORDER + 3 * queries
+    return config.inner_steps * one.gmac + queries
+
+
+def calibrate(config: ImageConfig) -> float:
+    """GMACs a second: the time of a training task on noise, the second of two, for the first one warms up."""
+    image = (3, config.image_size or 28, config.image_size or 28)
+    net, meta = build(config, image, torch.device("cpu"))
+    labels = torch.arange(config.n_way)
+    support, query = labels.repeat_interleave(config.n_shot), labels.repeat_interleave(config.n_query)
+    generator = torch.Generator().manual_seed(0)
+    x, x_query = (torch.randn(len(y), *image, generator=generator) for y in (support, query))
+    for _ in range(2):
+        started = time.perf_counter()
+        meta_gradient(training_loop(net, config), meta, [Task(x, support, x_query, query)])
+    return gmacs(config, training=True) / (time.perf_counter() - started)
+
+
+def in_words(seconds: float) -> str:
+    """A duration for people.
+
+    >>> in_words(42), in_words(600), in_words(9000), in_words(4e5)
+    ('1 min', '10 min', '2 h 30 min', '4.6 days')
+    """
+    minutes = max(1, round(seconds / 60))
+    if minutes < 60:
+        return f"{minutes} min"
+    if minutes < 48 * 60:
+        return f"{minutes // 60} h {minutes % 60} min"
+    return f"{minutes / 1440:.1f} days"

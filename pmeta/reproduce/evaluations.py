@@ -1,0 +1,85 @@
+"""Evaluations of a run, kept as JSON beside it and written part by part, so that a kill costs minutes."""
+
+import dataclasses
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import track
+
+from pmeta.evaluate import TaskResult, summarise
+from pmeta.evaluate_command import EvaluateConfig, prepare
+from pmeta.rl import evaluate_command as rl
+from pmeta.runs import plain, write_atomically, write_json
+from pmeta.workers import Group
+
+PART = 100
+"""Tasks between two writes."""
+
+
+def path_of(run: Path, data: str, split: str, batch: int | None) -> Path:
+    """Where an evaluation is kept.
+
+    >>> str(path_of(Path("runs/a"), "mini", "val", 1))
+    'runs/a/evaluations/mini-val-batch1.json'
+    """
+    return run / "evaluations" / f"{data}-{split}-batch{batch or 'all'}.json"
+
+
+def read(path: Path) -> dict[str, Any] | None:
+    """An evaluation that is whole, or None."""
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise ValueError(f"{path} cannot be read ({error}): remove it to evaluate again.") from None
+
+
+def evaluate_images(group: Group, config: EvaluateConfig, path: Path) -> None:
+    """Adapt to the tasks of `config` that are not done yet, and write the summary with the accuracy of every task."""
+    layers, result_of = prepare(group, config)
+    asked = {key: getattr(config, key) for key in ("data", "split", "batch", "n_query", "seed")}
+    part, tasks, started = path.with_suffix(".part"), config.tasks or 5000, time.monotonic()
+    results, before = group.from_first(lambda: _read_part(part, asked))
+    quiet = group.rank > 0 or not sys.stderr.isatty()
+    starts = range(len(results), tasks, PART)
+    for start in track(starts, "evaluating", console=Console(stderr=True), disable=quiet, transient=True):
+        results = results + group.gather([result_of(i) for i in group.share(range(start, min(start + PART, tasks)))])
+        if group.rank == 0:
+            _write_part(part, asked, results, before + time.monotonic() - started)
+    if group.rank == 0:
+        summary = dataclasses.asdict(summarise(results))
+        accuracies = [r.accuracy for r in results]
+        seconds = round(before + time.monotonic() - started, 1)
+        write_json(path, {**asked, "seconds": seconds, "layers": layers, **summary, "accuracies": accuracies})
+        part.unlink(missing_ok=True)
+
+
+def _write_part(part: Path, asked: dict[str, Any], results: list[TaskResult], seconds: float) -> None:
+    rows = [[*r[:4], r.ratios.tolist()] for r in results]
+    part.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(part, json.dumps({"asked": asked, "seconds": seconds, "results": rows}).encode())
+
+
+def _read_part(part: Path, asked: dict[str, Any]) -> tuple[list[TaskResult], float]:
+    """The tasks that an evaluation of the same has done before it was stopped, and the seconds they took."""
+    found = read(part)
+    if found is None or found["asked"] != asked:
+        return [], 0.0
+    results = [TaskResult(a, peak, exact, macs, torch.tensor(ratios)) for a, peak, exact, macs, ratios in found["results"]]
+    return results, found["seconds"]
+
+
+def evaluate_policy(group: Group, run: str, tasks: int, path: Path) -> None:
+    """The same for a policy: one episode at a time, always the same unseen tasks."""
+    started = time.monotonic()
+    layers, summary = rl.evaluate(group, run, tasks, 1, 1, "")
+    if group.rank == 0:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        seconds = round(time.monotonic() - started, 1)
+        write_json(path, plain({"batch": 1, "seconds": seconds, "layers": layers, **dataclasses.asdict(summary)}))

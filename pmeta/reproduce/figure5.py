@@ -1,0 +1,82 @@
+"""Figure 5: which share of each layer is updated at each step (left), and how alike the scores of two samples are (right)."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pmeta.evaluate import evaluate_task, evaluation_loop
+from pmeta.evaluate_command import load, open_images, restore
+from pmeta.inner import Scores
+from pmeta.layers import Network
+from pmeta.runs import write_json
+from pmeta.train import choose_device, task
+from pmeta.workers import Group
+
+SEED = 1
+"""Of the tasks, the same as those that are evaluated, and of the pairs."""
+
+
+def path_of(run: Path, split: str) -> Path:
+    """Where the measured figures are kept."""
+    return run / "evaluations" / f"mini-{split}-figure5.json"
+
+
+def measure(group: Group, run: str, split: str, tasks: int) -> None:
+    """Adapt the best model of a run to unseen tasks, one sample at a time, and write what figure 5 shows."""
+    config, best = group.from_first(lambda: load(run))
+    device, image = choose_device("auto", group.rank), tuple(best.info["input"])
+    images = open_images(config, split, "", image)
+    net, meta = restore(config, best.tensors, image, device)
+    loop = evaluation_loop(net, config.method_row(), batch=1)
+    first = dataclasses.replace(meta, mask=torch.ones_like(meta.mask))  # a layer has scores even where its alpha is 0
+    found = []
+    for i in group.share(range(tasks)):
+        drawn = task(config, images, i, device, SEED)
+        _, scores = loop.step(first, meta.w, 0, (drawn.support_x, drawn.support_y))
+        found.append((evaluate_task(loop, meta, drawn).ratios, sample_scores(net, scores, len(drawn.support_x))))
+    found = group.gather(found)
+    if group.rank == 0:
+        write_json(path_of(Path(run), split), _summary(net, meta.updates(), found) | {"split": split, "eval_tasks": tasks})
+
+
+def sample_scores(net: Network, scores: Scores, n: int) -> list[Tensor]:
+    """gamma_l of each of n samples in one step (Eq. 12), of each layer in order. (n, channels of both sides)
+
+    That of a conv or fc layer is the product of two vectors, whose cosine similarity is the product of theirs: both are kept
+    side by side. A norm has one score a channel. Without attention gamma is 1.
+    """
+    out = []
+    for layer in net.layers:
+        fw, bw = (torch.ones(n, 1) if g is None else g.cpu().expand(n, -1) for g in scores[layer.name])
+        out.append((fw * bw)[:, None] if layer.kind == "norm" else _side_by_side(fw, bw))
+    return out
+
+
+def _side_by_side(fw: Tensor, bw: Tensor) -> Tensor:  # (n, a), (n, b) -> (n, 2, max(a, b)), filled up with zeros
+    width = max(fw.shape[1], bw.shape[1])
+    return torch.stack([torch.nn.functional.pad(g, (0, width - g.shape[1])) for g in (fw, bw)], 1)
+
+
+def cosine(a: Tensor, b: Tensor) -> Tensor:
+    """Cosine similarity of the scores of samples a and b: the product over the sides. (n, sides, C) twice -> (n,)"""
+    return torch.nn.functional.cosine_similarity(a, b, dim=-1).prod(1)
+
+
+def _summary(net: Network, updates: Tensor, found: list[Any]) -> dict[str, Any]:
+    ratios = torch.stack([r for r, _ in found])  # (tasks, K, L)
+    gammas = [torch.cat(parts) for parts in zip(*(scores for _, scores in found), strict=True)]  # of each layer
+    order = torch.randperm(len(gammas[0]), generator=torch.Generator().manual_seed(SEED))
+    half = len(order) // 2
+    alike = torch.stack([cosine(g[order[:half]], g[order[half : 2 * half]]) for g in gammas])  # (L, pairs)
+    return {
+        "layers": [layer.name for layer in net.layers],
+        "updated": updates.tolist(),
+        "ratios": ratios.mean(0).tolist(),
+        "ratios_std": ratios.std(0, correction=0).tolist(),
+        "cosine": alike.mean(1).tolist(),
+        "cosine_std": alike.std(1, correction=0).tolist(),
+        "pairs": half,
+    }

@@ -1,0 +1,194 @@
+"""The queue of runs: what is done is not done again, what was stopped goes on, what another process does is left to it."""
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pmeta import workers
+from pmeta.config import ImageConfig
+from pmeta.errors import DivergedError
+from pmeta.evaluate_command import EvaluateConfig
+from pmeta.reproduce import evaluations, figure5
+from pmeta.reproduce.cells import TRAININGS, Cell, Training
+from pmeta.reproduce.data import Dataset
+from pmeta.reproduce.scales import SCALES, configuration
+from pmeta.rl.config import RLConfig
+from pmeta.rl.train import train as train_policy
+from pmeta.runs import BusyError, Run, write_json
+from pmeta.train import MAY_DIFFER, train
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user asked for, as the queue takes it."""
+
+    out: Path
+    scale: str
+    datasets: dict[str, Dataset]
+    seeds: Sequence[int] = (0,)
+    tasks: int | None = None
+    eval_tasks: int | None = None
+    given: Sequence[str] = ()
+    workers: int = 1
+
+    @property
+    def tasks_of_evaluation(self) -> int:
+        return self.eval_tasks or SCALES[self.scale].eval_tasks
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run: its training, and what is evaluated of it."""
+
+    training: Training
+    config: ImageConfig | RLConfig
+    evaluations: tuple[tuple[str, int | None], ...]
+    """(data set, samples at a time) of each."""
+    figure5: bool
+
+    @property
+    def run(self) -> Path:
+        return Path(self.config.out)
+
+    def trained(self) -> int:
+        """Tasks that it was trained on so far."""
+        try:
+            return json.loads((self.run / "last.json").read_text())["tasks"]
+        except FileNotFoundError:
+            return 0
+
+
+def run_folder(out: Path, training: str, seed: int) -> Path:
+    """Where a training is kept; the first seed needs no mark.
+
+    >>> str(run_folder(Path("out"), "4conv-1shot-maml", 2))
+    'out/runs/4conv-1shot-maml-seed2'
+    """
+    return out / "runs" / (training if seed == 0 else f"{training}-seed{seed}")
+
+
+def trainable(training: Training, options: Options) -> str:
+    """Why a training is left out, or nothing."""
+    if training.is_rl:
+        return ""
+    if "mini" not in options.datasets:
+        return "no MiniImageNet to train on"
+    if "resnet12" in training.base and SCALES[options.scale].resnet12 is None:
+        return f"ResNet12 is not trained at --scale {options.scale}: a task takes a core about a minute"
+    return ""
+
+
+def plan(cells: Sequence[Cell], with_figure5: Sequence[str], options: Options) -> list[Job]:
+    """The jobs behind these cells, the most telling first; raises ValueError where a run is there with other settings."""
+    wanted = {cell.training for cell in cells if not cell.cost} | set(with_figure5)
+    jobs = []
+    for seed in options.seeds:
+        for training in TRAININGS.values():
+            if training.name not in wanted or trainable(training, options):
+                continue
+            own = [c for c in cells if c.training == training.name and (training.is_rl or c.data in options.datasets)]
+            asked = tuple(dict.fromkeys((cell.data, cell.batch) for cell in own))
+            shown = training.name in with_figure5 and seed == options.seeds[0]
+            jobs.append(Job(training, _config(training, seed, options), asked, shown))
+    for job in jobs:
+        if Run(job.run).begun():
+            Run(job.run).compare(dataclasses.asdict(job.config), MAY_DIFFER)
+    return jobs
+
+
+def _config(training: Training, seed: int, options: Options) -> ImageConfig | RLConfig:
+    data = options.datasets["mini"].root if "mini" in options.datasets else ""
+    config = configuration(training, options.scale, data, options.tasks, options.given)
+    out = str(run_folder(options.out, training.name, seed))
+    return dataclasses.replace(config, out=out, seed=seed, workers=options.workers)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A piece of a job that is not done yet."""
+
+    job: Job
+    what: str
+    """train, evaluate or figure5."""
+    tasks: int
+    """To go."""
+    do: Callable[[], Any]
+    label: str
+
+
+def steps(job: Job, options: Options) -> Iterator[Step]:
+    """What is left to do of a job, in order."""
+    left, n = job.config.tasks - job.trained(), options.workers
+    if left > 0:
+        yield Step(job, "train", left, lambda: _train(job, n), f"train {job.run.name}")
+    for data, batch in job.evaluations:
+        step = _policy(job, data, options) if job.training.is_rl else _images(job, data, batch, options)
+        if step:
+            yield step
+    if job.figure5 and not figure5.path_of(job.run, options.datasets["mini"].split).exists():
+        args = (str(job.run), options.datasets["mini"].split, SCALES[options.scale].figure_tasks)
+        yield Step(job, "figure5", args[2], lambda: _locked(job, figure5.measure, args, options), f"figure 5 of {job.run.name}")
+
+
+def _train(job: Job, count: int) -> None:
+    workers.run(train_policy if job.training.is_rl else train, (job.config,), count)
+    (job.run / "failed.json").unlink(missing_ok=True)
+
+
+def _images(job: Job, data: str, batch: int | None, options: Options) -> Step | None:
+    dataset, tasks = options.datasets[data], options.tasks_of_evaluation
+    path = evaluations.path_of(job.run, data, dataset.split, batch)
+    found = evaluations.read(path)
+    if found and found["tasks"] >= tasks:
+        return None
+    config = EvaluateConfig(
+        run=str(job.run),
+        data=dataset.root,
+        split=dataset.split,  # type: ignore[arg-type]
+        tasks=tasks,
+        batch=batch,
+        n_query=SCALES[options.scale].eval_query,
+    )
+    label = f"evaluate {job.run.name} on {dataset.title} ({dataset.split}), {batch or 'all'} at a time"
+    return Step(job, "evaluate", tasks, lambda: _locked(job, evaluations.evaluate_images, (config, path), options), label)
+
+
+def _policy(job: Job, env: str, options: Options) -> Step | None:
+    tasks = SCALES[options.scale].rl_eval_tasks
+    path = evaluations.path_of(job.run, env, "test", 1)
+    found = evaluations.read(path)
+    if found and found["tasks"] >= tasks:
+        return None
+    args = (str(job.run), tasks, path)
+    label = f"evaluate {job.run.name}"
+    return Step(job, "evaluate", tasks, lambda: _locked(job, evaluations.evaluate_policy, args, options), label)
+
+
+def _locked(job: Job, work: Callable[..., Any], args: tuple[Any, ...], options: Options) -> Any:
+    """Two queues may share a folder: only one of them evaluates a run."""
+    with Run(job.run) as run:
+        run.lock()
+        return workers.run(work, args, options.workers)
+
+
+def work_off(jobs: Sequence[Job], options: Options, before: Callable[[Step], None], after: Callable[[], None]) -> list[Job]:
+    """Do what is left of every job; returns those that another process was at work on, and still is."""
+    todo = list(jobs)
+    for _ in ("once", "once more"):
+        busy = []
+        for job in todo:
+            try:
+                for step in steps(job, options):
+                    before(step)
+                    step.do()
+                    after()
+            except BusyError:
+                busy.append(job)
+            except DivergedError as error:  # the others go on; a new start tries again from the last good checkpoint
+                write_json(job.run / "failed.json", {"error": str(error)})
+                after()
+        todo = busy
+    return todo

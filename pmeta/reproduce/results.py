@@ -1,0 +1,153 @@
+"""What is there of a table: ours beside the paper's, cell by cell, read from the run folders and from the cost model."""
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pmeta.cost_command import CostConfig, figures
+from pmeta.cost_paper import note
+from pmeta.methods import METHODS
+from pmeta.reproduce import evaluations
+from pmeta.reproduce.cells import TABLES, TITLES, TRAININGS, Cell
+from pmeta.reproduce.data import TITLES as DATA
+from pmeta.reproduce.queue import Options, trainable
+
+FORMAT = {"format": "pmeta-results", "version": 1}
+REFERENCE = {"table4": "x/x", "table7": "x/x"}
+"""The row that the others are compared with, task by task."""
+
+
+def table(name: str, options: Options) -> dict[str, Any]:
+    """All of a table, in the format that is written as JSON."""
+    cells = TABLES[name]
+    filled = [fill(cell, options) for cell in cells]
+    splits = {cell["split"] for cell in filled if cell.get("split")}
+    return {
+        **FORMAT,
+        "name": name,
+        "title": TITLES[name],
+        "scale": options.scale,
+        "data": [dataset.title for dataset in options.datasets.values()],
+        "split": " and ".join(sorted(splits)) or None,
+        "rows": list(dict.fromkeys(cell.row for cell in cells)),
+        "columns": list(dict.fromkeys(cell.column for cell in cells)),
+        "cells": filled,
+    }
+
+
+def fill(cell: Cell, options: Options) -> dict[str, Any]:
+    """One cell: ours, or why there is none."""
+    empty = dict.fromkeys(("ours", "ci95", "tasks", "eval_tasks", "run", "missing")) | {"seeds": []}
+    named = {"row": cell.row, "column": cell.column, "unit": cell.unit, "paper": cell.paper}
+    found = _cost(cell, options) if cell.cost else _measured(cell, options)
+    return named | empty | found
+
+
+def evaluated(cell: Cell, out: Path) -> list[tuple[Path, dict[str, Any]]]:
+    """The run folders of a cell's training, one a seed, that have its evaluation, and this evaluation."""
+    found = []
+    for run in sorted((out / "runs").glob(f"{cell.training}*")):
+        if run.name == cell.training or run.name.startswith(f"{cell.training}-seed"):
+            for split in ("test", "val"):
+                evaluation = evaluations.read(evaluations.path_of(run, cell.data, split, cell.batch))
+                if evaluation:
+                    found.append((run, evaluation | {"split": split}))
+                    break
+    return found
+
+
+def _measured(cell: Cell, options: Options) -> dict[str, Any]:
+    found = evaluated(cell, options.out)
+    if not found:
+        return {"missing": _why_missing(cell, options)}
+    score, ci95 = ("after", "after_ci95") if TRAININGS[cell.training].is_rl else ("accuracy", "ci95")
+    n = len(found)
+    settings = [json.loads((run / "config.json").read_text()) for run, _ in found]
+    trained = [json.loads((run / "last.json").read_text())["tasks"] for run, _ in found]
+    return {
+        "ours": sum(e[score] for _, e in found) / n,
+        "ci95": _root_of_squares([e[ci95] for _, e in found]),
+        "tasks": min(trained),
+        "seeds": [s["seed"] for s in settings],
+        "eval_tasks": min(e["tasks"] for _, e in found),
+        "run": f"runs/{found[0][0].name}",
+        "split": found[0][1]["split"],
+        **_difference(cell, found, options.out),
+    }
+
+
+def _root_of_squares(ci95: Sequence[float | None]) -> float | None:
+    """CI95 of a mean of independent means: over tasks, not over seeds, of which there are few."""
+    if any(c is None for c in ci95):
+        return None
+    return math.sqrt(sum(c**2 for c in ci95 if c)) / len(ci95)
+
+
+def _difference(cell: Cell, found: list[tuple[Path, dict[str, Any]]], out: Path) -> dict[str, Any]:
+    """How much better than the reference row on the same tasks, with CI95: much narrower than that of either."""
+    row = REFERENCE.get(cell.table, cell.row)
+    if row == cell.row:
+        return {}
+    (reference,) = (c for c in TABLES[cell.table] if (c.row, c.column) == (row, cell.column))
+    pairs = []
+    for (_, ours), (_, theirs) in zip(found, evaluated(reference, out), strict=False):
+        pairs += [100 * (a - b) for a, b in zip(ours["accuracies"], theirs["accuracies"], strict=False)]
+    if len(pairs) < 2:
+        return {}
+    mean = sum(pairs) / len(pairs)
+    spread = math.sqrt(sum((d - mean) ** 2 for d in pairs) / (len(pairs) - 1))
+    printed = round(cell.paper - reference.paper, 1)
+    return {
+        "versus": row,
+        "difference": mean,
+        "difference_ci95": 1.96 * spread / len(pairs) ** 0.5,
+        "difference_paper": printed,
+    }
+
+
+def _why_missing(cell: Cell, options: Options) -> str:
+    training = TRAININGS[cell.training]
+    run = options.out / "runs" / training.name
+    if (run / "failed.json").exists():
+        return json.loads((run / "failed.json").read_text())["error"]
+    why = trainable(training, options)
+    if why:
+        return why
+    if not training.is_rl and cell.data not in options.datasets:
+        return f"no {DATA[cell.data]}: --data {cell.data}=DIR"
+    if not (run / "last.json").exists():
+        return "not run yet"
+    done, tasks = (json.loads((run / f"{name}.json").read_text()) for name in ("last", "config"))
+    total = tasks["tasks"] if "tasks" in tasks else tasks["epochs"] * tasks["meta_batch"]
+    return f"in training: {done['tasks']} of {total} tasks" if done["tasks"] < total else "trained, not evaluated yet"
+
+
+def _cost(cell: Cell, options: Options) -> dict[str, Any]:
+    """Of the cost model. What p-Meta takes depends on the layers that its training leaves: until then, the most it can be."""
+    assert cell.cost
+    backbone, shots, method, key = cell.cost
+    if METHODS[method].sparse_alpha:
+        trained = _cost_of_training(cell, key, options)
+        if trained:
+            return trained
+    ours = figures(CostConfig(backbone, method, shots, batch="all" if cell.batch is None else cell.batch))
+    found: dict[str, Any] = {"ours": ours[key]}
+    if METHODS[method].sparse_alpha:
+        found |= {"at_most": True, "note": "The most that training can leave: every layer counts as updated"}
+    if cell.table == "table1" and key == "memory_mb" and note({key: cell.paper}):
+        found["note"] = note({key: cell.paper})
+    return found
+
+
+def _cost_of_training(cell: Cell, key: str, options: Options) -> dict[str, Any]:
+    """The mean over tasks of a trained network, if it has the paper's size."""
+    for run, evaluation in evaluated(cell, options.out):
+        settings = json.loads((run / "config.json").read_text())
+        full = {"image_size": 84, "channels": 32, "n_way": 5, "inner_steps": 5} if "channels" in settings else {"horizon": 200}
+        if all(settings[name] == value for name, value in full.items()):
+            measured = _measured(cell, options)
+            kept = {name: measured[name] for name in ("tasks", "seeds", "eval_tasks", "run", "split")}
+            return {"ours": evaluation[key], **kept}
+    return {}

@@ -1,0 +1,92 @@
+"""One go at the queue: what is left out, how long it takes, the work, the tables."""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.markdown import Markdown
+
+from pmeta import workers
+from pmeta.reproduce import figure5_picture, queue, results, tables
+from pmeta.reproduce.cells import TRAININGS, Cell
+from pmeta.reproduce.data import TITLES, missing_line, open_datasets
+from pmeta.reproduce.estimate import Estimate, in_words
+from pmeta.reproduce.queue import Job, Options, Step
+from pmeta.reproduce.scales import SCALES
+
+if TYPE_CHECKING:
+    from pmeta.reproduce.command import ReproduceConfig
+
+
+def run(config: "ReproduceConfig", asked: Sequence[str], cells: Sequence[Cell], figure: Sequence[str], out: Path) -> None:
+    """Do what is left of these cells."""
+    options = prepare(config, out)
+    jobs = queue.plan(cells, figure, options)
+    for line in left_out(cells, options):
+        print(line)
+    todo = [step for job in jobs for step in queue.steps(job, options)]
+    estimate = Estimate(options)
+    write(asked, options)
+    if todo:
+        print(f"{len(todo)} steps to go in {len(jobs)} runs, about {in_words(estimate.total(todo))}.", flush=True)
+    if config.plan:
+        for step, seconds in zip(todo, estimate.seconds(todo), strict=True):
+            print(f"  {in_words(seconds):>12}  {step.label}, {step.tasks} tasks")
+        return
+    busy = work(jobs, asked, options, estimate)
+    finish(asked, busy, options)
+
+
+def prepare(config: "ReproduceConfig", out: Path) -> Options:
+    """The options of the queue; opens the data."""
+    words = config.data or (("glyphs",) if config.scale == "smoke" else ())
+    size = SCALES[config.scale].images.get("image_size", 84)
+    count = config.workers or (1 if config.scale == "smoke" else workers.default_workers())
+    datasets = open_datasets(words, size)
+    return Options(out, config.scale, datasets, config.seeds, config.tasks, config.eval_tasks, config.set, count)
+
+
+def left_out(cells: Sequence[Cell], options: Options) -> list[str]:
+    """One line for every data set that is asked for and not there, and for trainings beyond the schedule."""
+    images = [c for c in cells if c.training and not c.cost and not TRAININGS[c.training].is_rl]
+    wanted = {"mini", *(cell.data for cell in images)} if images else set()
+    lines = [missing_line(name) for name in TITLES if name in wanted and name not in options.datasets]
+    reasons = {queue.trainable(TRAININGS[cell.training], options) for cell in images}
+    return lines + [f"{why}." for why in sorted(reasons) if why.startswith("ResNet12")]
+
+
+def write(asked: Sequence[str], options: Options) -> None:
+    """All tables and figures asked for, as they are now."""
+    with tables.only_one_writes(options.out):
+        for name in asked:
+            if name == "figure5":
+                figure5_picture.write(options)
+            else:
+                tables.write(results.table(name, options), options.out)
+
+
+def work(jobs: Sequence[Job], asked: Sequence[str], options: Options, estimate: Estimate) -> list[Job]:
+    """Work off the queue, with a line before each step; returns the jobs that others are at work on."""
+
+    def before(step: Step) -> None:
+        left = [s for job in jobs for s in queue.steps(job, options)]
+        print(f"[about {in_words(estimate.total(left))} to go] {step.label}: {step.tasks} tasks", flush=True)
+
+    return queue.work_off(jobs, options, before, lambda: write(asked, options))
+
+
+def finish(asked: Sequence[str], busy: Sequence[Job], options: Options) -> None:
+    """Show the tables, and say where everything is."""
+    console = Console()
+    for name in asked:
+        if name != "figure5":
+            console.print(Markdown((options.out / f"{name}.md").read_text()) if sys.stdout.isatty() else "", end="")
+    for job in busy:
+        print(f"{job.run.name} is left to the other process that is at work on it.")
+    failed = [p.parent for p in sorted((options.out / "runs").glob("*/failed.json"))]
+    for run in failed:
+        print(f"{run.name} failed: {json.loads((run / 'failed.json').read_text())['error']}")
+    print(f"left in {options.out}/: {', '.join(asked)} and runs/")

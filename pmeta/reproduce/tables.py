@@ -1,0 +1,126 @@
+"""Tables as Markdown, CSV and JSON, each file put in place whole."""
+
+import csv
+import fcntl
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pmeta.runs import write_atomically, write_json
+
+FIELDS = ("row", "column", "unit", "ours", "ci95", "paper", "tasks", "seeds", "eval_tasks", "split", "run", "missing", "note")
+DIGITS = {"%": 1, "MB": 2, "GMAC": 2, "": 1}
+
+
+@contextmanager
+def only_one_writes(out: Path) -> Iterator[None]:
+    """Two queues may share a folder: their tables are written one after the other."""
+    out.mkdir(parents=True, exist_ok=True)
+    with (out / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def write(table: dict[str, Any], out: Path) -> None:
+    """OUT/tableN.json, .csv and .md."""
+    write_json(out / f"{table['name']}.json", table)
+    write_atomically(out / f"{table['name']}.csv", as_csv(table).encode())
+    write_atomically(out / f"{table['name']}.md", as_markdown(table).encode())
+
+
+def as_csv(table: dict[str, Any]) -> str:
+    """A line for each cell."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(FIELDS)
+    for cell in table["cells"]:
+        seeds = " ".join(map(str, cell["seeds"]))
+        writer.writerow([seeds if name == "seeds" else cell.get(name) for name in FIELDS])
+    return text.getvalue()
+
+
+def as_markdown(table: dict[str, Any]) -> str:
+    """Ours with CI95, and the paper's in brackets; then what stands behind each run, and what is missing and why."""
+    cells = {(cell["row"], cell["column"]): cell for cell in table["cells"]}
+    units = {cell["column"]: cell["unit"] for cell in table["cells"]}
+    heads = ["", *(f"{c} ({units[c]})" if units[c] and units[c] not in c else c for c in table["columns"])]
+    body = [[row, *(_shown(cells.get((row, c))) for c in table["columns"])] for row in table["rows"]]
+    parts = [f"# Table {table['name'][-1]}: {table['title']}", _about(table), _grid(heads, body)]
+    parts += _differences(table)
+    parts += _runs(table)
+    parts += _notes(table)
+    return "\n\n".join(parts) + "\n"
+
+
+def _about(table: dict[str, Any]) -> str:
+    data = ", ".join(table["data"]) or "no images"
+    split = f" Classes evaluated on: {table['split']}." if table["split"] else ""
+    return f"Ours ± CI95, the paper's in brackets. Scale: {table['scale']}. Data: {data}.{split}"
+
+
+def _number(value: float, unit: str) -> str:
+    digits = DIGITS[unit] if unit in ("%", "") or abs(value) >= 0.1 else 3
+    return f"{value:.{digits}f}"
+
+
+def _shown(cell: dict[str, Any] | None) -> str:
+    if cell is None:
+        return ""
+    paper = f"({cell['paper']:.1f})" if cell["unit"] in ("%", "") else f"({cell['paper']:g})"
+    if cell["ours"] is None:
+        return f"– {paper}"
+    ours = _number(cell["ours"], cell["unit"])
+    ci95 = "" if cell["ci95"] is None else f" ± {_number(cell['ci95'], cell['unit'])}"
+    return f"{'≤ ' if cell.get('at_most') else ''}{ours}{ci95} {paper}"
+
+
+def _grid(heads: list[str], body: list[list[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *body]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _differences(table: dict[str, Any]) -> list[str]:
+    """The table again as differences to one row on the same tasks, of the columns that have some."""
+    found = {(cell["row"], cell["column"]): cell for cell in table["cells"] if "difference" in cell}
+    columns = [c for c in table["columns"] if any(column == c for _, column in found)]
+    rows = [row for row in table["rows"] if any(name == row for name, _ in found)]
+    if not found:
+        return []
+
+    def shown(row: str, column: str) -> str:
+        cell = found.get((row, column))
+        return f"{cell['difference']:+.1f} ± {cell['difference_ci95']:.1f} ({cell['difference_paper']:+.1f})" if cell else ""
+
+    versus = next(iter(found.values()))["versus"]
+    body = [[row, *(shown(row, column) for column in columns)] for row in rows]
+    return [f"Difference to {versus} on the same tasks, in points, ± CI95 over tasks:", _grid(["", *columns], body)]
+
+
+def _runs(table: dict[str, Any]) -> list[str]:
+    """Tasks trained on, seeds and evaluation tasks of every run."""
+    runs: dict[str, list[str]] = {}
+    for cell in table["cells"]:
+        if cell["run"] and cell["ours"] is not None:
+            seeds = ", ".join(map(str, cell["seeds"]))
+            runs.setdefault(cell["run"], [cell["row"], f"{cell['tasks']}", seeds, f"{cell['eval_tasks']}", cell["run"]])
+    heads = ["row", "tasks trained on", "seeds", "tasks evaluated on", "run"]
+    return [_grid(heads, list(runs.values()))] if runs else []
+
+
+def _notes(table: dict[str, Any]) -> list[str]:
+    """What is missing and why, and what to know about a figure, each reason once."""
+    reasons: dict[str, list[str]] = {}
+    for cell in table["cells"]:
+        name = f"{cell['row']} {cell['column']}"
+        if cell["missing"]:
+            reasons.setdefault(f"Missing ({cell['missing']})", []).append(name)
+        if cell.get("note"):
+            reasons.setdefault(cell["note"].rstrip("."), []).append(name)
+    lines = [f"- {why}: {_some(names)}." for why, names in reasons.items()]
+    return ["\n".join(lines)] if lines else []
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names) if len(names) <= 6 else f"{', '.join(names[:5])} and {len(names) - 5} more"
