@@ -95,9 +95,10 @@ class RunRecord:
         c = self.config
         if isinstance(c, RLConfig):
             return f"{ENVIRONMENTS[c.env]}, {c.episodes} episodes of {c.horizon} steps"
-        size = "x".join(map(str, self.image[1:])) if self.image else "images as they are"
-        width = "" if c.channels == 32 else f" ({c.channels} channels)"
-        return f"{Path(c.data).name or c.data} {size}, {BACKBONES[c.backbone]}{width}, {c.n_way}-way {c.n_shot}-shot"
+        height, width = self.image[1:] if self.image else (c.image_size, c.image_size)
+        size = f"{height}x{width}" if height else "images as they are"
+        backbone = BACKBONES[c.backbone] + ("" if c.channels == 32 else f" ({c.channels} channels)")
+        return f"{Path(c.data).name or c.data} {size}, {backbone}, {c.n_way}-way {c.n_shot}-shot"
 
     @cached_property
     def image(self) -> tuple[int, int, int] | None:

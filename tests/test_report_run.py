@@ -77,6 +77,7 @@ def test_a_run_before_its_layers_are_chosen(tmp_path: Path) -> None:
     assert not run.finished
     assert run.ops is None  # grey or coloured images: only a best model says so
     assert len(run.layers) == 9
+    assert run.setup == read_run(write_run(tmp_path / "later"), []).setup == "mini 84x84, 4Conv, 5-way 1-shot"
 
 
 def test_a_run_without_a_validation(tmp_path: Path) -> None:
