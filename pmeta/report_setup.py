@@ -68,7 +68,8 @@ def setup_section(setup: str, runs: Sequence[RunRecord]) -> Markup:
     if not scored:
         waiting = "No run of this set-up has been validated yet."
         return el("section", el("h2", setup), el("p", waiting))
-    left, right = [hero(scored), *learning(scored)], [overview(scored), work(scored)]
+    left, right = [hero(scored), *learning(scored)], [overview(scored)]
+    (right if len(left) > 1 else left).append(work(scored))
     columns = [el("div", column, class_="column") for column in (left, right)]
     parts = [el("h2", setup), el("div", columns, class_="hero")]
     memory = memory_cards(scored)

@@ -40,7 +40,7 @@ def _cards(run: RunRecord) -> list[Markup]:
     cards = [
         card(
             f"Step sizes α after {chosen['tasks']:,} tasks",
-            f"Of each layer and step, {which}. A step size of 0 means: not updated, nothing stored.",
+            f"Of each layer and step, {which}. A point stands for 0: not updated, nothing stored.",
             step_sizes(run, chosen),
         ),
         card("Share of the weights that each step updates", how, heat_map(shares, run.layers, 1.0, _share, "updated share")),
