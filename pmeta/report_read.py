@@ -9,13 +9,21 @@ from pathlib import Path
 from typing import Any
 
 from pmeta.config import ImageConfig
+from pmeta.report_check import COUNT, MAYBE_COUNT, MAYBE_NUMBER, MAYBE_TEXT, NUMBER, TEXT, check, check_settings
 from pmeta.report_run import RunRecord
 from pmeta.rl.config import RLConfig
 from pmeta.runs import Run
 
 OF_A_RUN = ("config.json", "metrics.jsonl", "last.safetensors", "best.safetensors")
-OF_A_TEST = {"method", "accuracy", "ci95", "memory_mb", "gmac", "tasks"}
-OF_A_CELL = {"row", "column", "unit", "ours", "ci95", "paper", "tasks", "seeds", "eval_tasks", "missing"}
+COSTS: dict[str, Any] = {"tasks": COUNT, "memory_mb": NUMBER, "exact_memory_mb?": MAYBE_NUMBER, "gmac": NUMBER}
+VALIDATION: dict[str, Any] = {**COSTS, "val_ci95": MAYBE_NUMBER, "alpha": [[NUMBER]]}
+EVALUATION: dict[str, Any] = {**COSTS, "data?": MAYBE_TEXT, "split?": TEXT, "batch?": MAYBE_COUNT, "update_ratios?": [[NUMBER]]}
+CELL: dict[str, Any] = {
+    **{"row": TEXT, "column": TEXT, "unit": TEXT, "ours": MAYBE_NUMBER, "ci95": MAYBE_NUMBER, "paper": MAYBE_NUMBER},
+    **{"tasks": MAYBE_COUNT, "seeds": [COUNT], "eval_tasks": MAYBE_COUNT, "missing": MAYBE_TEXT, "split?": MAYBE_TEXT},
+    **{"difference?": NUMBER, "difference_ci95?": NUMBER, "difference_paper?": NUMBER, "versus?": TEXT, "note?": MAYBE_TEXT},
+}
+TABLE: dict[str, Any] = {"rows": [TEXT], "columns": [TEXT], "data": [TEXT], "cells": [CELL]}
 
 
 @dataclass
@@ -75,7 +83,8 @@ def _take_json(path: Path, given: Given, tests: dict[Path, dict[str, Any]]) -> N
     if isinstance(content, dict) and content.get("format") == "pmeta-results":
         _take_results(path, content, given)
     elif path.name == "results.json" and isinstance(content, list):  # of `pmeta quickstart`
-        tests |= {path.parent / str(e["method"]): e for e in content if isinstance(e, dict) and e.keys() >= OF_A_TEST}
+        check(str(path), content, [{"method": TEXT, **EVALUATION, "accuracy": NUMBER, "ci95": MAYBE_NUMBER}])
+        tests |= {path.parent / e["method"]: e for e in content}
     else:
         given.left_out.append(path)
 
@@ -104,10 +113,7 @@ def _take_results(path: Path, content: Any, given: Given) -> None:
 
 def read_table(path: Path, table: dict[str, Any]) -> dict[str, Any]:
     """A table of `pmeta reproduce`, and its path."""
-    cells = table.get("cells")
-    lists = all(isinstance(table.get(key), list) for key in ("rows", "columns", "data", "cells"))
-    if not lists or not all(isinstance(c, dict) and c.keys() >= OF_A_CELL for c in cells or []):
-        raise ValueError(f"{path} lacks rows, columns, data or parts of its cells: have pmeta reproduce write it anew.")
+    check(str(path), table, TABLE)
     strange = [c for c in table["cells"] if c["row"] not in table["rows"] or c["column"] not in table["columns"]]
     if strange:
         place = f"{strange[0]['row']!r}, {strange[0]['column']!r}"
@@ -120,22 +126,25 @@ def read_run(path: Path, tests: list[dict[str, Any]]) -> RunRecord:
     run = Run(path)
     settings = run.config()
     config, metrics = _config(path, settings), _metrics(run)
-    record = RunRecord(path, config, settings, metrics, None, [*tests, *_evaluations(path)])
+    record = RunRecord(
+        path, config, settings, metrics, None, [*tests, *_evaluations(path, "after" if "env" in settings else "accuracy")]
+    )
     _check(record)
-    failed = _json(path / "failed.json").get("error", "") if (path / "failed.json").exists() else ""
-    return dataclasses.replace(record, best=_best(record), failed=str(failed))
+    failed = _json(path / "failed.json") if (path / "failed.json").exists() else {"error": ""}
+    check(str(path / "failed.json"), failed, {"error": TEXT})
+    return dataclasses.replace(record, best=_best(record), failed=failed["error"])
 
 
 def _config(path: Path, settings: dict[str, Any]) -> ImageConfig | RLConfig:
     kind = RLConfig if "env" in settings else ImageConfig
+    where = f"the config.json in {path}"
+    check(where, settings, {"method": TEXT, "inner_steps": COUNT, "versions": {}})
+    check_settings(where, settings, kind)
     known = {f.name for f in dataclasses.fields(kind)}
     try:
-        config = kind(**{key: value for key, value in settings.items() if key in known})
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"the config.json in {path} is not that of a run ({error}): give another folder.") from None
-    if not {"method", "inner_steps"} <= settings.keys():
-        raise ValueError(f"the config.json in {path} names no method: it is not that of a run, give another folder.")
-    return config
+        return kind(**{key: value for key, value in settings.items() if key in known})
+    except ValueError as error:
+        raise ValueError(f"{where} is not that of a run ({error}): give another folder.") from None
 
 
 def _metrics(run: Run) -> list[dict[str, Any]]:
@@ -150,10 +159,11 @@ def _metrics(run: Run) -> list[dict[str, Any]]:
 def _best(run: RunRecord) -> dict[str, Any] | None:
     """What is known of the best model; None where its validation is not logged yet, as after a kill between the two."""
     path = run.path / "best.json"
-    best = _json(path) if path.exists() else {"tasks": math.inf}
-    wanted = {"tasks"} if run.is_rl or best == {"tasks": math.inf} else {"tasks", "input"}
-    if not isinstance(best, dict) or not wanted <= best.keys():
-        raise ValueError(f"{path} does not say {' and '.join(sorted(wanted))}: it is not that of a run.")
+    best: dict[str, Any] = _json(path) if path.exists() else {"tasks": math.inf}
+    if path.exists():
+        check(str(path), best, {"tasks": COUNT} | ({} if run.is_rl else {"input": [COUNT]}))
+        if not run.is_rl and (len(best["input"]) != 3 or 0 in best["input"]):
+            raise ValueError(f"{path} should have channels, height and width as input, and has {best['input']}: not ours.")
     if best["tasks"] > run.done:
         return None
     if best["tasks"] not in [m["tasks"] for m in run.metrics]:
@@ -161,29 +171,24 @@ def _best(run: RunRecord) -> dict[str, Any] | None:
     return best
 
 
-def _evaluations(path: Path) -> list[dict[str, Any]]:
+def _evaluations(path: Path, score: str) -> list[dict[str, Any]]:
     """What `pmeta evaluate --json` printed, kept anywhere in the run folder."""
-    files = (f for f in sorted(path.rglob("*.json")) if f.name not in ("config.json", "best.json", "last.json", "failed.json"))
-    found = (_json(file) for file in files)
-    return [e for e in found if isinstance(e, dict) and {"update_ratios", "memory_mb", "gmac", "tasks"} <= e.keys()]
+    found = []
+    for file in sorted(path.rglob("*.json")):
+        content = _json(file) if file.name not in ("config.json", "best.json", "last.json", "failed.json") else None
+        if isinstance(content, dict) and {score, "memory_mb", "gmac"} <= content.keys():
+            check(str(file), content, {**EVALUATION, score: NUMBER, "ci95?": MAYBE_NUMBER, "after_ci95?": MAYBE_NUMBER})
+            found.append(content)
+    return found
 
 
 def _check(run: RunRecord) -> None:
     """Raise ValueError unless every validation has its figures, and a step size for each layer and step."""
-    score = "val_after" if run.is_rl else "val_accuracy"
-    wanted = {score, "val_ci95", "tasks", "memory_mb", "gmac", "alpha"}
-    for m in run.metrics:
-        missing = sorted(wanted - m.keys()) if isinstance(m, dict) else sorted(wanted)
-        if missing:
-            raise ValueError(
-                f"the metrics.jsonl in {run.path} has a line without {', '.join(missing)}: it is not that of a run."
-            )
-        shape = (run.config.inner_steps, len(run.layers))
+    shape = (run.config.inner_steps, len(run.layers))
+    for i, m in enumerate(run.metrics):
+        where = f"line {i + 1} of the metrics.jsonl in {run.path}"
+        check(where, m, {**VALIDATION, "val_after" if run.is_rl else "val_accuracy": NUMBER})
         if [len(row) for row in m["alpha"]] != [shape[1]] * shape[0]:
             raise ValueError(
-                f"the metrics.jsonl in {run.path} should have step sizes for {shape[0]} steps of {shape[1]} layers at "
-                f"{m['tasks']} tasks, and has others: it belongs to another network."
+                f"{where} should have step sizes for {shape[0]} steps of {shape[1]} layers, and has others: another network's."
             )
-        numbers = [m[score], m["memory_mb"], m["gmac"], *(a for row in m["alpha"] for a in row)]
-        if not all(isinstance(x, int | float) and math.isfinite(x) for x in numbers):
-            raise ValueError(f"the metrics.jsonl in {run.path} has a line with what is no number, at {m['tasks']} tasks.")

@@ -39,7 +39,7 @@ ROOMS = [  # files in one line may import each other
     ("export_command",),
     ("quickstart",),
     ("reproduce",),
-    ("report_html", "report_plot", "report_style"),
+    ("report_check", "report_html", "report_plot", "report_style"),
     ("report_run", "report_read"),
     ("report_figures", "report_memory", "report_steps", "report_tables"),
     ("report_setup", "report_single", "report_page", "report"),
