@@ -201,23 +201,28 @@ def _curve(
 def computation(runs: Sequence[RunRecord]) -> Markup:
     """MACs of one adaptation step as bars: what inference takes as well, what adapting adds; a line where the paper has it."""
     shown = [(run, label, run.score) for run, label in zip(runs, labels(runs), strict=True) if run.score]
-    paper = papers(runs)
-    most = max([s.gmac for _, _, s in shown if s] + [p.gmac for p in paper.values()])
+    most = max([s.gmac for _, _, s in shown] + [run.paper.gmac for run in runs if run.paper])
     unit, factor = ("G", 1.0) if most >= 1 else ("M", 1000.0)
     height, x = 34 * len(shown) + 40, Scale(0, most * factor * 1.02, 4, WIDTH - 62)
     parts = [line(x(v), 6, x(v), height - 34, "rule") for v in nice_ticks(0, x.high)]
     parts += [text(x(v), height - 20, number(v), "middle", "tick") for v in nice_ticks(0, x.high)]
     parts.append(text((x.start + x.end) / 2, height - 5, f"{unit}MACs of one step over the support set", "middle", "label"))
     for i, (run, label, score) in enumerate(shown):
-        assert score
-        forward, top = min(run.inference_gmac or 0.0, score.gmac) * factor, 34 * i + 19
-        whole = score.gmac * factor
+        top = 34 * i + 19
         parts.append(text(4, top - 4, shorten(label, 48), class_="name"))
-        for start, end, kind in ((0.0, forward, "forward"), (forward, whole, "backward")):
-            title = f"{label}, {kind}: {number(end - start)} {unit}MACs"
-            parts.append(rect(x(start), top, x(end) - x(start), 12, title, class_=f"{kind} {css(run.method)}"))
-        parts.append(text(x(whole) + 5, top + 10, number(whole), class_="name"))
-        if run.paper:
-            at = x(run.paper.gmac * factor)
-            parts.append(line(at, top - 3, at, top + 15, "paper-line"))
+        parts += _bar(run, label, score.gmac * factor, top, x, unit, factor)
     return svg(parts, height, "computation of one adaptation step")
+
+
+def _bar(run: RunRecord, label: str, whole: float, top: float, x: Scale, unit: str, factor: float) -> list[Markup]:
+    """Forward and the rest, where the paper's would end, and the figure behind both."""
+    parts = []
+    forward = min((run.inference_gmac or 0.0) * factor, whole)
+    for start, end, kind in ((0.0, forward, "forward"), (forward, whole, "backward")):
+        title = f"{label}, {kind}: {number(end - start)} {unit}MACs"
+        parts.append(rect(x(start), top, x(end) - x(start), 12, title, class_=f"{kind} {css(run.method)}"))
+    paper = run.paper.gmac * factor if run.paper else 0.0
+    if paper:
+        parts.append(line(x(paper), top - 3, x(paper), top + 15, "paper-line"))
+    parts.append(text(x(max(whole, paper)) + 5, top + 10, number(whole), class_="name"))
+    return parts

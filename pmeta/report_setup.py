@@ -108,6 +108,7 @@ MEMORY = (
 )
 
 
+DIFFERENT = "Below each method: what it was measured on. A best validation is chosen for being the best, so it flatters."
 EXACT = (
     "Peak memory of adapting one sample at a time, the mean over tasks in the paper's accounting; exact: with what that "
     "leaves out. MB = 10⁶ bytes. GMACs of one step over the support set."
@@ -153,9 +154,9 @@ def overview(runs: Sequence[RunRecord]) -> Markup:
     what = score_name(runs[0])
     heads = [f"{what}{' (%)' if what == 'accuracy' else ''}", "peak memory", "exact", "GMACs"]
     head = el("tr", el("th", "method"), [el("th", h, class_="n") for h in heads])
-    rows = [_row(run, label) for run, label in zip(runs, labels(runs), strict=True)]
     sources = {s.source for s in (run.score for run in runs) if s}
-    notes = [f"Measured on: {'; '.join(sorted(sources))}.", EXACT]
+    rows = [_row(run, label, len(sources) > 1) for run, label in zip(runs, labels(runs), strict=True)]
+    notes = [f"Measured on: {sources.pop()}." if len(sources) == 1 else DIFFERENT, EXACT]
     for run, label in zip(runs, labels(runs), strict=True):
         if not run.finished:
             notes.append(f"{label} is not finished: {run.done:,} of {run.config.tasks:,} tasks.")
@@ -163,7 +164,7 @@ def overview(runs: Sequence[RunRecord]) -> Markup:
     return el("div", table, [el("p", note, class_="note") for note in notes])
 
 
-def _row(run: RunRecord, label: str) -> Markup:
+def _row(run: RunRecord, label: str, with_source: bool) -> Markup:
     s, p = run.score, run.paper
     assert s
     name = label if ":" in label else METHODS[run.method].title
@@ -175,5 +176,6 @@ def _row(run: RunRecord, label: str) -> Markup:
         (number(s.gmac), p and f"paper {p.gmac:g}"),
     ]
     figures = [el("td", el("b", ours), el("br"), el("small", paper or ""), class_="n") for ours, paper in cells]
+    source = [el("br"), el("small", s.source)] if with_source else None
     dot = el("i", class_=f"swatch {css(run.method)}")
-    return el("tr", el("th", dot, name), figures)
+    return el("tr", el("th", dot, name, source), figures)

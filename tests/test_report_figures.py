@@ -14,7 +14,7 @@ from pmeta.report_figures import computation, labels, learning_curves, score_aga
 from pmeta.report_memory import dense_walk, memory_along_layers, walk_of
 from pmeta.report_read import read_run
 from pmeta.report_run import RunRecord
-from pmeta.report_setup import finding, memory_cards
+from pmeta.report_setup import finding, memory_cards, overview
 from pmeta.report_steps import heat_map, largest_shares, stages, step_size_text, step_sizes, update_ratios
 from pmeta.report_tables import difference_picture, differences, notes, score_picture
 from pmeta.report_tables import table as table_html
@@ -121,6 +121,16 @@ def test_methods_that_store_the_same_share_a_picture(six: list[RunRecord]) -> No
 def test_maml_stands_beside_a_run_of_p_meta_alone(tmp_path: Path) -> None:
     titles = [re.findall("<b>([^<]*)</b>", card)[0] for card in memory_cards([run_of(tmp_path / "a")])]
     assert titles == ["MAML", "p-Meta"]
+
+
+def test_scores_from_different_measurements_say_so_row_by_row(tmp_path: Path) -> None:
+    plain, tested = run_of(tmp_path / "a", method="maml"), run_of(tmp_path / "b")
+    assert "Measured on: best validation, 100 tasks." in overview([plain])
+    write_json(tested.path / "test.json", evaluation())
+    shown = overview([plain, read_run(tested.path, [])])
+    assert "MAML<br><small>best validation, 100 tasks</small>" in shown
+    assert "p-Meta (LR+attention)<br><small>test, 1,000 tasks</small>" in shown
+    assert "Measured on" not in shown
 
 
 def test_the_finding_is_said_in_figures(six: list[RunRecord], tmp_path: Path) -> None:
