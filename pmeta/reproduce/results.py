@@ -24,13 +24,14 @@ def table(name: str, options: Options) -> dict[str, Any]:
     cells = TABLES[name]
     filled = [fill(cell, options) for cell in cells]
     splits = {cell["split"] for cell in filled if cell.get("split")}
+    images = name not in ("table1", "table3")
     return {
         **FORMAT,
         "name": name,
         "title": TITLES[name],
         "scale": options.scale,
-        "data": [dataset.title for dataset in options.datasets.values()],
-        "split": " and ".join(sorted(splits)) or None,
+        "data": [dataset.title for dataset in options.datasets.values()] if images else [],
+        "split": " and ".join(sorted(splits)) if images and splits else None,
         "rows": list(dict.fromkeys(cell.row for cell in cells)),
         "columns": list(dict.fromkeys(cell.column for cell in cells)),
         "cells": filled,
