@@ -62,7 +62,7 @@ def draw(found: dict[str, Any]) -> Figure:
             _panel(ax, s["layers"], s["ratios"][k], s["ratios_std"][k], s["updated"][k], UPDATED)
             ax.set_title(f"step {k + 1}", fontsize=9)
         _panel(axes[-1], s["layers"], s["cosine"], s["cosine_std"], s["updated"][0], ALIKE)
-        axes[-1].set_title("likeness of scores, step 1", fontsize=9)
+        axes[-1].set_title("similarity of scores, step 1", fontsize=9)
         axes[0].set_ylabel(f"5-way {s['shots']}-shot\nshare of weights updated", fontsize=9)
     for ax in grid[:-1].flat:
         ax.tick_params(labelbottom=False)

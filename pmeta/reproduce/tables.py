@@ -3,12 +3,13 @@
 import csv
 import fcntl
 import io
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pmeta.runs import make_folder, write_atomically, write_json
+from pmeta.runs import make_folder, plain, write_atomically
 
 FIELDS = ("row", "column", "unit", "ours", "ci95", "paper", "tasks", "seeds", "eval_tasks", "split", "run", "missing", "note")
 
@@ -23,10 +24,12 @@ def only_one_writes(out: Path) -> Iterator[None]:
 
 
 def write(table: dict[str, Any], out: Path) -> None:
-    """OUT/tableN.json, .csv and .md."""
-    write_json(out / f"{table['name']}.json", table)
-    write_atomically(out / f"{table['name']}.csv", as_csv(table).encode())
-    write_atomically(out / f"{table['name']}.md", as_markdown(table).encode())
+    """OUT/tableN.json, .csv and .md, those that are new."""
+    texts = {"json": json.dumps(plain(table), indent=2) + "\n", "csv": as_csv(table), "md": as_markdown(table)}
+    for kind, text in texts.items():
+        path = out / f"{table['name']}.{kind}"
+        if not path.exists() or path.read_text() != text:
+            write_atomically(path, text.encode())
 
 
 def as_csv(table: dict[str, Any]) -> str:
