@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
 from pmeta.attention import Gammas
-from pmeta.layers import Edit, Layer, Network, scale, unchanged, weight_gradients
+from pmeta.layers import Edit, Kept, Layer, Network, scale, unchanged, weight_gradients
 from pmeta.meta import Meta, Weights
 from pmeta.methods import Method
 
@@ -60,11 +60,17 @@ class InnerLoop:
     def adapt(self, meta: Meta, support: tuple[Any, Any]) -> Adapted:
         """The weights after K steps on `support` = (x, y), and the scores used on the way."""
         _check(self.net, meta, support)
-        w, scores = meta.w, []
+        w, scores, kept = meta.w, [], Kept(self._unchanging(meta), {})
         for k in range(len(meta.alpha)):
-            w, used = self.step(meta, w, k, support)
+            w, used = self.step(meta, w, k, support, kept)
             scores.append(used)
         return Adapted(w, scores)
+
+    def _unchanging(self, meta: Meta) -> frozenset[str]:
+        """The layers that run before the first one that any step updates: theirs is the same output in every step."""
+        ever = meta.mask.any(0).tolist()
+        first = ever.index(True) if True in ever else 0
+        return frozenset(layer.name for layer in self.net.layers[:first])
 
     def path(self, meta: Meta, support: tuple[Any, Any]) -> list[Weights]:
         """The weights before the first step and after each, without a graph."""
@@ -75,8 +81,10 @@ class InnerLoop:
             path.append(loop.step(meta, path[-1], k, support)[0])
         return path
 
-    def step(self, meta: Meta, w: Weights, k: int, support: tuple[Any, Any]) -> tuple[Weights, Scores]:
-        """One step k from the weights w."""
+    def step(
+        self, meta: Meta, w: Weights, k: int, support: tuple[Any, Any], kept: Kept | None = None
+    ) -> tuple[Weights, Scores]:
+        """One step k from the weights w; `kept` holds what earlier steps on the same support set have computed for this one."""
         live = [layer for layer, alive in zip(self.net.layers, meta.mask[k].tolist(), strict=True) if alive]
         if not live:
             return w, {}
@@ -84,7 +92,10 @@ class InnerLoop:
         at_once = self.batch is None or (self.vectorised and not self.net.mixes_samples)
         gammas = Gammas(self.net, self.method, meta.attention, self.batch if at_once else None)
         size = len(x) if at_once else self.batch or 1
-        parts = [self._gradients(w, gammas, live, (x[i : i + size], y[i : i + size]), len(x)) for i in range(0, len(x), size)]
+        kept = kept if at_once else None
+        parts = [
+            self._gradients(w, gammas, live, (x[i : i + size], y[i : i + size]), len(x), kept) for i in range(0, len(x), size)
+        ]
         g_w = parts[0][0]
         for more, _ in parts[1:]:
             g_w = {name: g + more[name] for name, g in g_w.items()}
@@ -95,7 +106,7 @@ class InnerLoop:
         return new, _joined([used for _, used in parts])
 
     def _gradients(
-        self, w: Weights, gammas: Gammas, live: list[Layer], part: tuple[Any, Any], n: int
+        self, w: Weights, gammas: Gammas, live: list[Layer], part: tuple[Any, Any], n: int, kept: Kept | None
     ) -> tuple[Weights, Scores]:
         """gamma * g(w_l) of the live layers on one part of a support set of n samples."""
         tied = [layer for layer in live if layer.kind != "param"]
@@ -105,7 +116,7 @@ class InnerLoop:
         w = {**w, **{name: w[name].detach().requires_grad_() for name in alone if not w[name].requires_grad}}
         hooks: list[RemovableHandle] = []
         with torch.enable_grad():
-            output, tape = self.net.run(w, part[0], tied, *self._edits(gammas, hooks), self.pool_first)
+            output, tape = self.net.run(w, part[0], tied, *self._edits(gammas, hooks), self.pool_first, kept)
             total = _sum_of_losses(self.loss(output, part[1]), len(part[0])) / n
             inputs = [tape[layer.name].y for layer in tied] + [w[name] for name in alone]
             with tape.gate.shut():

@@ -63,6 +63,13 @@ class Tape(dict[str, Record]):
         self.gate = Gate()
 
 
+class Kept(NamedTuple):
+    """Layers that give the same in every run, as those before the first layer that is updated, and what they gave."""
+
+    names: frozenset[str]
+    outputs: dict[str, Tensor]
+
+
 Edit = Callable[[Layer, Tensor], Tensor]
 
 
@@ -116,18 +123,20 @@ class Network:
         edit_x: Edit = unchanged,
         edit_y: Edit = unchanged,
         pool_first: bool = False,
+        kept: Kept | None = None,
     ) -> tuple[Any, Tape]:
         """The forward pass with the weights `w`, and the tape of the layers in `taped`.
 
         Every y_l on the tape requires a gradient: where no weight below needs one, the backward pass ends there. Of these
         layers, `edit_x` may change the input (norm: the normalized input) and `edit_y` the output on its way.
         `pool_first` has the norms in `pooled` computed at the places alone that their max-pool chooses, unless they are edited:
-        the same in half the time."""
+        the same in half the time. The layers in `kept` are computed in the first run that it is given to, and not again."""
         tape = Tape()
         mode = PoolFirst() if pool_first and self.pooled and edit_x is edit_y is unchanged else None
         if mode and x.dim() == 4:
             x = x.contiguous(memory_format=torch.channels_last)
-        with _taping(self, tape, {layer.name for layer in taped}, edit_x, edit_y, mode), mode or nullcontext():
+        kept = kept or Kept(frozenset(), {})
+        with _taping(self, tape, {layer.name for layer in taped}, edit_x, edit_y, mode, kept), mode or nullcontext():
             output = functional_call(self.model, w, (x,))
         return output, tape
 
@@ -175,14 +184,20 @@ def _norm_pool(layer: Layer, x: Tensor) -> Record:
 
 
 @contextmanager
-def _taping(net: Network, tape: Tape, taped: set[str], edit_x: Edit, edit_y: Edit, mode: PoolFirst | None) -> Iterator[None]:
+def _taping(
+    net: Network, tape: Tape, taped: set[str], edit_x: Edit, edit_y: Edit, mode: PoolFirst | None, kept: Kept
+) -> Iterator[None]:
     """Let the modules of the layers run our way, and those named in `taped` write on the tape."""
 
     def taping(layer: Layer) -> Callable[[Tensor], Tensor]:
         is_taped = layer.name in taped
 
         def compute(x: Tensor, pooled: bool = False) -> Tensor:
+            if layer.name in kept.outputs:
+                return kept.outputs[layer.name]
             record = _norm_pool(layer, x) if pooled else _forward(layer, x, edit_x if is_taped else unchanged, tape.gate)
+            if layer.name in kept.names:
+                kept.outputs[layer.name] = record.y
             if not is_taped:
                 return record.y
             record.y.requires_grad_()

@@ -1,14 +1,15 @@
 """The inner step: by hand, against plain MAML, in micro-batches, and only where layers live."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
-from nets import Residual, Separable, batch_norm, generator, meta_of, network, task
+from nets import Pooled, Residual, Separable, batch_norm, generator, meta_of, network, task
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from pmeta import autograd
+from pmeta import autograd, layers
 from pmeta.inner import InnerLoop, cross_entropy
 from pmeta.layers import Network
 from pmeta.meta import Meta, init_meta
@@ -312,6 +313,40 @@ def test_a_step_without_layers_does_nothing() -> None:
     w, scores = InnerLoop(net, METHODS["maml"]).step(meta, meta.w, 0, task(SHAPE)[:2])
     assert w is meta.w
     assert scores == {}
+
+
+@pytest.mark.parametrize(("model", "first"), [(Residual, "conv2"), (Residual, "head"), (Pooled, "fc"), (Separable, "dilated")])
+@pytest.mark.parametrize("batch", [None, 1])
+def test_layers_below_the_first_updated_one_are_computed_once_and_nothing_else_changes(
+    model: type[nn.Module], first: str, batch: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shape = (2, 8, 8) if model is Separable else SHAPE
+    net = network(model(), shape)
+    meta = meta_of(net, METHODS["pmeta"], 3).map(lambda t: t.requires_grad_())
+    meta = replace(meta, mask=(torch.arange(len(net.layers)) >= net.index(first)).expand(3, -1))
+    loop, support = InnerLoop(net, METHODS["pmeta"], batch=batch, second_order=True), task(shape)[:2]
+    runs: list[str] = []
+    original = layers._forward
+
+    def counting(layer: layers.Layer, *arguments: Any) -> layers.Record:
+        runs.append(layer.name)
+        return original(layer, *arguments)
+
+    def squares(w: dict[str, Tensor]) -> Tensor:
+        return torch.stack([(t**2).sum() for t in w.values()]).sum()
+
+    monkeypatch.setattr(layers, "_forward", counting)
+    w = meta.w
+    for k in range(3):
+        w, _ = loop.step(meta, w, k, support)
+    every_time, runs[:] = list(runs), []
+    once = loop.adapt(meta, support).w
+    below = {layer.name for layer in net.layers[: net.index(first)]}
+    assert all(runs.count(name) * (3 if name in below else 1) == every_time.count(name) for name in every_time)
+    inputs = list(meta.parameters().values())
+    gradients = [torch.autograd.grad(squares(v), inputs, materialize_grads=True) for v in (w, once)]
+    for a, b in [*zip(w.values(), once.values(), strict=True), *zip(*gradients, strict=True)]:
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
 
 
 class Convs(nn.Sequential):
