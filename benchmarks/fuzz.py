@@ -17,7 +17,7 @@ from device_models import case  # noqa: E402
 
 from pmeta import engine  # noqa: E402
 
-MODELS = ("mlp", "signal", "depthwise")
+MODELS = (("mlp", 1), ("signal", 2), ("depthwise-12", 1), ("depthwise-12", 2))  # and the size of micro-batches
 
 
 def main() -> int:
@@ -27,9 +27,9 @@ def main() -> int:
         program, model = Path(name) / "fuzz", Path(name) / "model.pmeta"
         files = [str(HERE / "tests" / "engine" / "fuzz.c"), *map(str, engine.sources())]
         subprocess.run([engine.compiler(), *flags, "-o", str(program), *files, "-lm"], check=True)
-        for kind in MODELS:
-            model.write_bytes(case(kind, "pmeta", seed=1, raw=kind == "depthwise").exported.data)
-            print(f"{kind}: ", end="", flush=True)
+        for kind, batch in MODELS:
+            model.write_bytes(case(kind, "pmeta", seed=1, raw=kind == "depthwise-12", batch=batch).exported.data)
+            print(f"{kind}, micro-batches of {batch}: ", end="", flush=True)
             done = subprocess.run([str(program), str(model), str(10**6), str(seconds // len(MODELS)), "1"], check=False)
             if done.returncode:
                 return done.returncode

@@ -17,6 +17,8 @@ class Builder:
         self.nodes = model.nodes
         self.units: list[Unit] = []
         self.updates: list[Unit] = []
+        self.merges: list[Unit] = []
+        """What ends a micro-batch: scores from all its samples, and its gradients times these."""
         self.buffers: list[Buffer] = []
         self.values: dict[int, Ref] = {-1: Ref(None, model.input_at)}
         """Where each value that still is needed lies."""
@@ -43,7 +45,7 @@ class Builder:
         node, score = self.nodes[head], self.m.scores.get((self.nodes[head].name, "fw"))
         source = self.source(head)
         alone = len(self.updated_readers(source)) == 1
-        sparse = score is not None and score.kept < score.channels
+        sparse = score is not None and score.kept < score.channels and not self.shares(node)
         return score.kept if score and sparse and alone and source >= 0 and node.name in self.live else 0
 
     def source(self, head: int) -> int:
@@ -95,7 +97,7 @@ class Builder:
         return c, t, True
 
     def gamma(self, node: Node, side: str, x: Ref, n: int, rows: bool) -> Ref:
-        """gamma of one side from the tensor x (channels, n), Eqs. 10 and 11; NOTHING stands for 1."""
+        """gamma of one side from the tensor x (channels, n), Eqs. 10 and 11; NOTHING stands for 1, or for one to come."""
         score = self.m.scores.get((node.name, side))
         if score is None:
             return NOTHING
@@ -105,8 +107,19 @@ class Builder:
         gamma, scratch = self.new(f"gamma {side} {node.name}", c * 4), self.new("score", 3 * c * 4)
         flags = FLAGS["rows"] * rows + FLAGS["backward"] * (side == "bw")
         p = (c, n, float_bits(score.threshold))
-        self.emit([Instr("score", (gamma, x, Ref(None, score.at), scratch), p, flags, layer=node.name)])
-        return gamma
+        if not self.shares(node):
+            self.emit([Instr("score", (gamma, x, Ref(None, score.at), scratch), p, flags, layer=node.name)])
+            return gamma
+        total = self.acc[f"z {side} {node.name}"] = self.new(f"z {side} {node.name}", c * 4, persistent=True)
+        self.emit([Instr("score_sum", (total, x, Ref(None, score.at), scratch), p, flags, layer=node.name)])
+        order, p = self.new("order", c * 4), (c, 1, p[2])
+        self.merges.append(Unit(1, [Instr("score_mean", (gamma, total, order), p, layer=node.name)]))
+        self.kept["shared", node.name, side] = gamma
+        return NOTHING
+
+    def shares(self, node: Node) -> bool:
+        """Whether the layer's scores come from all samples of a micro-batch."""
+        return self.m.shares and any(s.kind == "module" for (name, _), s in self.m.scores.items() if name == node.name)
 
     def accumulator(self, node: Node, which: int, layout: tuple[int, int, int]) -> Ref:
         """The accumulator of one parameter, (groups, depth, filters), and the update that empties it (Eq. 14)."""
@@ -116,7 +129,24 @@ class Builder:
         self.acc[name] = self.new(f"acc {name}", prod(layout) * 4, persistent=True)
         w = Ref(None, self.m.address[name])
         self.updates.append(Unit(1, [Instr("update", (w, self.acc[name]), layout, layer=node.name)]))
-        return self.acc[name]
+        return self.merged(node, which, layout) if self.shares(node) else self.acc[name]
+
+    def merged(self, node: Node, which: int, layout: tuple[int, int, int]) -> Ref:
+        """The gradients of one micro-batch without gamma, which they are multiplied by before they are accumulated."""
+        name, size = node.params[which], prod(layout)
+        fw, bw = (self.kept.get(("shared", node.name, side), NOTHING) for side in ("fw", "bw"))
+        part = self.acc[f"part {name}"] = self.new(f"part {name}", size * 4, persistent=True)
+        if which == 1:
+            factors, p = (bw, NOTHING), (1, size, 1, 1)
+        elif node.kind == "norm":
+            factors, p = (fw, bw), (size, 1, 1, 1)
+        elif node.kind == "fc":
+            factors, p = (bw, fw), (1, node.shape[-1], size // node.shape[-1], 1)
+        else:
+            assert node.geom is not None
+            factors, p = (fw, bw), (*layout, node.geom.kh * node.geom.kw)
+        self.merges.append(Unit(1, [Instr("merge", (self.acc[name], part, *factors), p, layer=node.name)]))
+        return part
 
     def geom(self, s: int) -> int:
         """Geometries are numbered by their node; the writer packs them."""

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from pmeta.errors import WorkerDiedError, for_user
@@ -18,6 +18,8 @@ COMMANDS = {  # name: (module:function that takes the arguments and may return a
     "report": ("pmeta.report:main", "one HTML page with pictures of runs and results"),
     "cost": ("pmeta.cost_command:main", "memory and computation of adapting a backbone, before anything is trained"),
 }
+TRAINING = ("torch", "safetensors", "matplotlib")
+"""Packages that a device does without."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -48,8 +50,17 @@ def _dispatch(argv: list[str]) -> int:
         return 0
     if argv[0] not in COMMANDS:
         raise ValueError(f"the commands are {', '.join(COMMANDS)}, got {argv[0]!r}: see pmeta --help.")
-    module, function = COMMANDS[argv[0]][0].split(":")
-    return getattr(import_module(module), function)(argv[1:]) or 0
+    return _find(argv[0])(argv[1:]) or 0
+
+
+def _find(command: str) -> Callable[[list[str]], int | None]:
+    module, function = COMMANDS[command][0].split(":")
+    try:
+        return getattr(import_module(module), function)
+    except ModuleNotFoundError as error:
+        if error.name not in TRAINING:
+            raise
+        raise ValueError(f"pmeta {command} needs {error.name}, which is not installed: pip install 'p-meta[train]'.") from None
 
 
 def usage() -> str:

@@ -18,10 +18,10 @@ class _Model(ctypes.Structure):
 
     _fields_ = (
         *[(name, c_size_t) for name in ("arena_bytes", "infer_bytes", "state_bytes", "input_bytes")],
-        *[(name, c_uint32) for name in ("input_type", "outputs", "rows", "steps")],
+        *[(name, c_uint32) for name in ("input_type", "outputs", "rows", "steps", "batch")],
         *[(name, c_void_p) for name in ("file", "arena")],
         *[(name, c_size_t) for name in ("file_bytes", "arena_given", "high_water")],
-        *[(name, c_uint32) for name in ("support", "fed", "step", "phase")],
+        *[(name, c_uint32) for name in ("support", "fed", "in_batch", "step", "phase")],
         ("x", c_void_p),
     )
 
@@ -76,6 +76,8 @@ class DeviceModel:
         self._m = _Model()
         self._call("pm_open", self._data.ctypes.data, len(self._data))
         self._arena = np.zeros(self.arena_bytes, np.uint8) if arena is None else arena
+        if not (self._arena.flags.c_contiguous and self._arena.flags.writeable):
+            raise ValueError("the arena is one block of memory that the engine may write, got an array that is not: copy it.")
         self._call("pm_start", self._arena.ctypes.data, self._arena.nbytes)
         self.meta = flatfile.meta(data)
 
@@ -110,6 +112,11 @@ class DeviceModel:
         return self._m.steps
 
     @property
+    def batch(self) -> int | None:
+        """Samples of the support set that share their attention scores; None: all of them."""
+        return self._m.batch or None
+
+    @property
     def outputs(self) -> int:
         """Numbers that the network gives for a row: the classes of a classifier."""
         return self._m.outputs // self._m.rows
@@ -126,7 +133,7 @@ class DeviceModel:
 
     def adapt(self, x: np.ndarray, y: Sequence[int] | np.ndarray) -> Adaptation:
         """Forget earlier adaptations and take K steps on a support set x (n, *input_shape) with labels y (n,)."""
-        x = self._samples(x)
+        x, y = self._samples(x), self._labels(y)
         if len(x) != len(y) or len(x) == 0:
             raise ValueError(f"a support set has as many labels as samples, at least one, got {len(x)} and {len(y)}.")
         self.reset()
@@ -147,13 +154,22 @@ class DeviceModel:
         x = self._samples(x)
         self.reset()
         self._call("pm_begin", len(x))
-        out = np.empty((self._m.rows, self._m.outputs // self._m.rows), np.float32)
-        for _ in range(self.steps):
-            for i, sample in enumerate(x):
-                self._call("pm_forward", sample.ctypes.data, out.ctypes.data)
-                g = np.ascontiguousarray(gradient(i, out.copy()), np.float32)
-                self._call("pm_backward", g.ctypes.data)
-            self._call("pm_step")
+        try:
+            for _ in range(self.steps):
+                for i, sample in enumerate(x):
+                    self._feed(sample, lambda output, i=i: gradient(i, output))
+                self._call("pm_step")
+        except BaseException:
+            self.reset()  # half a step is no place to go on from
+            raise
+
+    def _feed(self, sample: np.ndarray, gradient: Any) -> None:
+        out = np.empty((self._m.rows, self.outputs), np.float32)
+        self._call("pm_forward", sample.ctypes.data, out.ctypes.data)
+        g = np.ascontiguousarray(gradient(out), np.float32)
+        if g.shape != out.shape:
+            raise ValueError(f"the gradient has the shape of the output, {out.shape}, got {g.shape}.")
+        self._call("pm_backward", g.ctypes.data)
 
     def scores(self, x: np.ndarray) -> np.ndarray:
         """The network's output for samples x (n, *input_shape). (n, outputs), or (n, rows, outputs) of episodes"""
@@ -196,6 +212,14 @@ class DeviceModel:
     def save(self, path: str | Path) -> None:
         """Write a model whose first weights are the adapted ones."""
         Path(path).write_bytes(flatfile.with_state(self._data.tobytes(), self.state()))
+
+    def _labels(self, y: Sequence[int] | np.ndarray) -> np.ndarray:
+        if self._m.rows != 1:
+            raise ValueError("labels are for a classifier, this model gives many rows for a sample: use adapt_with.")
+        y = np.asarray(y)
+        if y.ndim != 1 or (len(y) and (y.dtype.kind not in "iu" or y.min() < 0 or y.max() >= self.outputs)):
+            raise ValueError(f"a label is one of the model's classes, a whole number from 0 to {self.outputs - 1}, got {y}.")
+        return y
 
     def _samples(self, x: np.ndarray) -> np.ndarray:
         x = np.asarray(x)

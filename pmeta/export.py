@@ -33,6 +33,10 @@ class Exported:
     """For inference and for each step: the layer at which the arena is fullest, and its bytes."""
     macs: tuple[int, ...]
     """Multiplications and additions a sample: inference, then each step."""
+    batch: int | None
+    """Samples that share their attention scores; None: the whole support set."""
+    alone: tuple[str, ...]
+    """Parameters that belong to no layer and that steps update: the engine leaves them to the caller."""
 
 
 def export(
@@ -45,15 +49,17 @@ def export(
     scale: Sequence[float] | None = None,
     shift: Sequence[float] | None = None,
     classes: Sequence[str] = (),
+    batch: int | None = 1,
 ) -> Exported:
     """Compile a network with its step sizes and attention for the device.
 
     `input_shape` is that of a sample without the batch. With `input_type` "uint8" the device reads raw pixels and makes them
-    `pixel * scale[c] + shift[c]`; scale is 1/255 and shift 0 unless given.
+    `pixel * scale[c] + shift[c]`; scale is 1/255 and shift 0 unless given. Attention scores are those of micro-batches of
+    `batch` samples (None: the whole support set), as in `InnerLoop`; any number above 1 takes the same memory.
     """
     channels = input_shape[0] if len(input_shape) > 1 else 1
     scale, shift = scale or [1 / 255] * channels, shift or [0.0] * channels
-    _check(method, input_type, channels, scale, shift)
+    _check(method, input_type, channels, scale, shift, batch)
     example = torch.zeros(1, *input_shape)
     nodes = read_graph(net.model.eval(), example)
     stages, root = split(nodes)
@@ -62,7 +68,7 @@ def export(
     constants, copies, address, state = _weights(net, meta, nodes, ever)
     scores = _scores(net, meta, method, ever, constants)
     convert = input_type == "uint8" and any(-1 in n.inputs and n.kind != "conv" for n in nodes)
-    model = Model(nodes, stages, root, address, scores, INPUT_SPACE, tuple(input_shape), convert)
+    model = Model(nodes, stages, root, address, scores, INPUT_SPACE, tuple(input_shape), batch != 1, convert)
 
     masks = [frozenset[str](), *dict.fromkeys(updates.values())]
     programs = [lay_out(model, live) for live in masks]
@@ -79,6 +85,7 @@ def export(
         "rows": prod(nodes[-1].shape[:-1]),
         "steps": len(meta.alpha),
         "layers": len(net.layers),
+        "batch": batch or 0,
     }
     factors = np.array([scale, shift], "f4")
     alpha = (meta.alpha.detach() * meta.updates()).numpy()
@@ -95,13 +102,18 @@ def export(
         copies,
         _facts(net, meta, method, input_shape, classes, nodes, ever),
     )
+    check_size(len(data), max(arenas))
     peaks = tuple(peak(programs[i], arenas[i]) for i in (0, *steps))
     work = tuple(macs(programs[i], model) for i in (0, *steps))
     size = prod(input_shape) * (1 if input_type == "uint8" else 4)
-    return Exported(data, max(arenas), arenas[0], state, size, peaks, work)
+    return Exported(data, max(arenas), arenas[0], state, size, peaks, work, batch, _alone(net, meta))
 
 
-def _check(method: Method, input_type: str, channels: int, scale: Sequence[float], shift: Sequence[float]) -> None:
+def _check(
+    method: Method, input_type: str, channels: int, scale: Sequence[float], shift: Sequence[float], batch: int | None
+) -> None:
+    if batch is not None and not 1 <= batch < 1 << 32:
+        raise ValueError(f"a micro-batch has at least 1 sample, got batch={batch}: give None for the whole support set.")
     if (method.sparse_fw, method.sparse_bw) != ("w", "w"):
         raise ValueError("the device runs a dense forward and backward pass: sparse_fw='x' and sparse_bw='y' are ablations.")
     if input_type not in flatfile.INPUT_TYPES:
@@ -112,10 +124,21 @@ def _check(method: Method, input_type: str, channels: int, scale: Sequence[float
         )
 
 
+def check_size(file: int, arena: int) -> None:
+    """Offsets in the file have thirty bits."""
+    if max(file, arena) >= 1 << 30:
+        raise ValueError(f"file and arena stay below 1 GiB each, got {file:,} and {arena:,} bytes: update fewer layers.")
+
+
 def _live(net: Network, meta: Meta, k: int) -> list[str]:
     """Layers that step k updates. Parameters that stand alone are the caller's, who computes their gradients."""
     on = meta.updates()[k].tolist()
     return [layer.name for layer, up in zip(net.layers, on, strict=True) if up and layer.kind != "param"]
+
+
+def _alone(net: Network, meta: Meta) -> tuple[str, ...]:
+    on = meta.updates().any(0).tolist()
+    return tuple(layer.name for layer, up in zip(net.layers, on, strict=True) if up and layer.kind == "param")
 
 
 def _weights(

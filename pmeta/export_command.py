@@ -2,19 +2,17 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 import tyro
 from rich.console import Console
 from rich.table import Table
 
-from pmeta.config import ImageConfig
 from pmeta.evaluate_command import load, restore
 from pmeta.export import Exported, export
 from pmeta.images import SCALE, SHIFT
-from pmeta.runs import write_atomically
-from pmeta.train import open_images
+from pmeta.runs import Run, write_atomically
 
 
 @dataclass(frozen=True)
@@ -25,6 +23,9 @@ class ExportConfig:
     """Run folder."""
     out: Annotated[str, tyro.conf.arg(aliases=["-o"])] = "model.pmeta"
     """File to write."""
+    batch: int | None = 1
+    """Samples that share their attention scores (gradient accumulation); None: the whole support set. One takes the least
+    memory, any larger number the same."""
     float32: bool = False
     """Read normalised float32 samples instead of raw uint8 pixels."""
     quiet: bool = False
@@ -34,27 +35,30 @@ class ExportConfig:
 def main(argv: list[str]) -> None:
     """Run the command."""
     config = tyro.cli(ExportConfig, args=argv, prog="pmeta export", description=ExportConfig.__doc__)
-    exported = export_run(config.run, config.float32)
+    exported = export_run(config.run, config.float32, config.batch)
     write_atomically(Path(config.out), exported.data)
     if not config.quiet:
         show(config.out, exported)
 
 
-def export_run(run: str, float32: bool = False) -> Exported:
+def export_run(run: str, float32: bool = False, batch: int | None = 1) -> Exported:
     """The best model of a run, compiled."""
+    if "env" in Run(run).config():
+        return _policy(run, batch)
     trained, best = load(run)
-    shape = input_shape(trained, best.tensors)
+    shape = tuple(best.info["input"])
     net, meta = restore(trained, best.tensors, shape, torch.device("cpu"))
     kind, c = "float32" if float32 else "uint8", shape[0]
-    return export(net, meta, trained.method_row(), shape, input_type=kind, scale=[SCALE] * c, shift=[SHIFT] * c)
+    scale, shift = [SCALE] * c, [SHIFT] * c
+    return export(net, meta, trained.method_row(), shape, input_type=kind, scale=scale, shift=shift, batch=batch)
 
 
-def input_shape(config: ImageConfig, tensors: dict[str, Any]) -> tuple[int, int, int]:
-    """(C, H, W) of a sample, from the checkpoint; from the data where the run took images in their own size."""
-    if config.image_size is None:
-        return open_images(config, "train").shape
-    first = next(t for name, t in tensors.items() if name in ("w/conv1.weight", "w/block1.conv1.weight"))
-    return (first.shape[1], config.image_size, config.image_size)
+def _policy(run: str, batch: int | None) -> Exported:
+    """The same for a run on reinforcement learning: a sample is an episode, horizon x observations in float32."""
+    from pmeta.rl.evaluate_command import restore as restore_policy
+
+    config, env, net, meta = restore_policy(run)
+    return export(net, meta, config.method_row(), (config.horizon, env.obs_size), batch=batch)
 
 
 def show(path: str, e: Exported) -> None:
@@ -73,3 +77,8 @@ def show(path: str, e: Exported) -> None:
         f"to adapt: {e.arena_bytes:,} bytes, of them {e.state_bytes:,} for the weights under adaptation; "
         f"beside it one sample of {e.input_bytes:,} bytes"
     )
+    if e.batch != 1:
+        who = f"micro-batches of {e.batch}" if e.batch else "all samples"
+        console.print(f"samples are fed one at a time; {who} share their attention scores")
+    for name in e.alone:
+        console.print(f"{name} belongs to no layer: the engine leaves it as it is, its step sizes are in the file")

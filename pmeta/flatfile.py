@@ -16,10 +16,10 @@ HEADER_BYTES = 128
 FILE_SPACE, INPUT_SPACE, NONE = 1 << 30, 2 << 30, 0xFFFFFFFF
 FLAGS = {"add": 1, "no_dx": 2, "rows": 4, "backward": 8, "count_pad": 16}
 _OPS = """loop conv conv_bw_w conv_bw_x bias_bw norm norm_bw norm_acc act act_bw maxpool maxpool_bw avgpool avgpool_bw
-add copy fc fc_bw_w fc_bw_x score compact update"""
+add copy fc fc_bw_w fc_bw_x score compact update score_sum score_mean merge"""
 OPS = _OPS.split()
 _FIELDS = """arena_bytes infer_bytes state_bytes input_type input_channels input_plane outputs rows steps layers
-programs instrs geoms copies at_scale at_alpha at_steps at_programs at_instrs at_geoms at_copies at_meta meta_bytes"""
+programs instrs geoms copies at_scale at_alpha at_steps at_programs at_instrs at_geoms at_copies at_meta meta_bytes batch"""
 FIELDS = _FIELDS.split()
 INPUT_TYPES = ("float32", "uint8")
 
@@ -53,7 +53,7 @@ class RawProgram(NamedTuple):
     acc: int
     acc_bytes: int
     arena_bytes: int
-    reserved: int = 0
+    merge: int = 0
 
 
 @dataclass

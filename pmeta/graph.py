@@ -128,11 +128,14 @@ def _two(values: Any, fallback: tuple[int, int] | None = None, pad: int = 1) -> 
 def _geom(
     x: tuple[int, ...], y: tuple[int, ...], kernel: Any, stride: Any, padding: Any, dilation: Any, groups: int = 1
 ) -> Geom:
-    one_d = len(x) == 2
+    one_d = len(x) == 2  # (C, W)
     k = _two(kernel if len(kernel) > 1 or one_d else [kernel[0]] * 2)
     s, p, d = ([v[0]] * 2 if len(v) == 1 and not one_d else v for v in (stride, padding, dilation))
     (h, w), (ho, wo) = (z[1:] if len(z) == 3 else (1, z[1]) for z in (x, y))
-    return Geom(x[0], h, w, y[0], ho, wo, *k, *_two(s, fallback=k), *_two(p, pad=0), *_two(d), groups)
+    geom = Geom(x[0], h, w, y[0], ho, wo, *k, *_two(s, fallback=k), *_two(p, pad=0), *_two(d), groups)
+    if max(x[0], y[0]) > 65535 or max(h, w, ho, wo) > 32767:
+        raise ValueError(f"the device takes images of up to 65535 channels and 32767 pixels a side, got {x} to {y}.")
+    return geom
 
 
 def _conv(r: _Reader, at: str, a: list[Any], x: tuple[int, ...], y: tuple[int, ...]) -> Node:
@@ -142,7 +145,10 @@ def _conv(r: _Reader, at: str, a: list[Any], x: tuple[int, ...], y: tuple[int, .
     if isinstance(padding, str):
         span = [d * (k - 1) for d, k in zip(a[5] if len(a[5]) > 1 else a[5] * len(kernel), kernel, strict=True)]
         padding = [0 if padding == "valid" else s // 2 for s in span]
-    return Node("conv", (r.value(a[0]),), y, name, _geom(x, y, kernel, a[3], padding, a[5], a[6]), params=params)
+    geom = _geom(x, y, kernel, a[3], padding, a[5], a[6])
+    if max(geom[6:14]) > 255:
+        raise ValueError(f"kernel, stride, padding and dilation of a conv are at most 255 for the device, got {geom} ({at}).")
+    return Node("conv", (r.value(a[0]),), y, name, geom, params=params)
 
 
 def _linear(r: _Reader, at: str, a: list[Any], x: tuple[int, ...], y: tuple[int, ...]) -> Node:

@@ -68,6 +68,8 @@ class Model:
     """By layer and side, fw or bw."""
     input_at: int
     input_shape: tuple[int, ...]
+    shares: bool = False
+    """Samples of a micro-batch share their attention scores, which are known only when the last of them has been seen."""
     convert: bool = False
     """The sample is uint8 and is made float32 first, since something else than a conv reads it."""
 

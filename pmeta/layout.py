@@ -54,7 +54,7 @@ def assemble(
     for p, arena in zip(programs, arenas, strict=True):
         first = len(instrs)
         counts = []
-        for units in (p.forward, p.backward, p.update):
+        for units in (p.forward, p.backward, p.update, p.merge):
             before = len(instrs)
             for unit in units:
                 if unit.rounds > 1:
@@ -65,8 +65,8 @@ def assemble(
         bounds = (min(b.offset for b in acc), sum(b.profile(0)[0][2] for b in acc)) if acc else (state, 0)
         output = _address(p.output)
         g_output = _address(p.g_output) if p.g_output else output
-        forward, backward, update = counts
-        raws.append(RawProgram(first, forward, backward, update, output, g_output, *bounds, arena))
+        forward, backward, update, merge = counts
+        raws.append(RawProgram(first, forward, backward, update, output, g_output, *bounds, arena, merge))
     return raws, instrs, [tuple(model.nodes[n].geom or ()) for n in numbers]
 
 
@@ -119,6 +119,6 @@ def macs(p: Program, model: Model) -> int:
                 )
             elif i.op.startswith("fc"):
                 total += i.p[0] * (i.p[3] if len(i.p) > 3 and i.p[3] else i.p[1]) * i.p[2]
-            elif i.op == "score":
+            elif i.op in ("score", "score_sum"):
                 total += 2 * i.p[0] ** 2
     return total

@@ -21,18 +21,20 @@ class Program:
     forward: list[Unit]
     backward: list[Unit]
     update: list[Unit]
+    merge: list[Unit]
+    """Behind the last sample of a micro-batch whose samples share their scores."""
     buffers: list[Buffer]
     output: Ref
     g_output: Ref | None
     acc: dict[str, Ref]
-    """Accumulators of the gradients, by parameter."""
+    """Accumulators, zeroed before a step: gradients by parameter; sums of one micro-batch."""
     end: int = 0
     """The last time."""
 
     def __post_init__(self) -> None:
         """Times: a unit of instructions after the other, the loss between the forward and the backward half."""
         loss = Unit(1, [Instr("loss", tuple(r for r in (self.output, self.g_output) if r), ())])
-        self.units = [*self.forward, loss, *self.backward, *self.update]
+        self.units = [*self.forward, loss, *self.backward, *self.merge, *self.update]
         for t, unit in enumerate(self.units):
             for instr in unit.body:
                 for ref in instr.refs:
@@ -61,4 +63,4 @@ def program(model: Model, live: frozenset[str], choices: Choices) -> Program:
         for s, stage in reversed(list(enumerate(model.stages))):
             if b.needs[stage.value]:
                 stage_backward(b, s, stage)
-    return Program(forward, b.units, b.updates, b.buffers, output, g_output, b.acc)
+    return Program(forward, b.units, b.updates, b.merges, b.buffers, output, g_output, b.acc)

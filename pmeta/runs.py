@@ -60,6 +60,14 @@ def plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder, and those above it, if it is not there."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _cannot_write(path, error) from None
+
+
 def _cannot_write(path: Path, error: OSError) -> ValueError:
     return ValueError(f"cannot write {path} ({error.strerror}): make room there, or choose another --out.")
 

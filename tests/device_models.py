@@ -54,6 +54,11 @@ def norm_first() -> nn.Module:
     return nn.Sequential(nn.GroupNorm(1, 3), *body)
 
 
+def long_signal() -> nn.Module:
+    """A window as long as a second of sound, in which one sample counts little."""
+    return nn.Sequential(nn.Conv1d(1, 6, 9, stride=2), nn.ReLU(), nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(6, 5))
+
+
 def mlp() -> nn.Module:
     return nn.Sequential(nn.Linear(20, 30), nn.ReLU(), nn.Linear(30, 30), nn.ReLU(), nn.Linear(30, 5))
 
@@ -63,18 +68,33 @@ SHAPES: dict[str, tuple[int, ...]] = {
     "resnet12": (3, 24, 24),
     "mlp": (20,),
     "depthwise": (3, 32, 32),
+    "depthwise-12": (3, 12, 12),
     "signal": (4, 33),
+    "long": (1, 1000),
     "norm": (3, 16, 16),
+    "4conv-84": (3, 84, 84),
+    "resnet12-84": (3, 84, 84),
 }
+
+
+GOLDEN = [
+    *((kind, method, 1) for kind in ("4conv", "resnet12", "mlp", "depthwise") for method in METHODS),
+    *((kind, "pmeta", batch) for kind in ("4conv", "resnet12", "depthwise", "signal", "norm") for batch in (2, 5)),
+]
+"""Backbones, methods and micro-batches on which the engine must equal PyTorch."""
 
 
 def network(kind: str, generator: torch.Generator) -> Network:
     model = {
         "4conv": lambda: FourConv(image=(3, 28, 28), channels=16, groups=4),
         "resnet12": lambda: ResNet12(image=(3, 24, 24), widths=(8, 16), groups=4),
+        "4conv-84": FourConv,
+        "resnet12-84": lambda: ResNet12(image=(3, 84, 84), widths=(16, 32, 64, 128)),
         "mlp": mlp,
         "depthwise": Depthwise,
+        "depthwise-12": Depthwise,
         "signal": Signal,
+        "long": long_signal,
         "norm": norm_first,
         "policy": lambda: MLPPolicy(6, 2, (10, 10)),
     }[kind]()
@@ -108,6 +128,7 @@ class Case(NamedTuple):
     meta: Meta
     method: Method
     exported: Exported
+    batch: int | None
     x: Tensor
     raw: np.ndarray
     """The same samples as the device reads them."""
@@ -116,6 +137,10 @@ class Case(NamedTuple):
     def device(self) -> DeviceModel:
         """On an arena full of NaN."""
         return DeviceModel(self.exported.data, arena=np.full(self.exported.arena_bytes, 255, np.uint8))
+
+    def on(self, raw: np.ndarray) -> "Case":
+        """The same with other raw samples."""
+        return self._replace(raw=raw, x=torch.from_numpy(raw).float() / 255 * 2 - 1)
 
 
 def case(
@@ -126,10 +151,12 @@ def case(
     live: Sequence[str] | None = None,
     n: int = 5,
     alpha_0: float = 0.05,
+    batch: int | None = 1,
+    steps: int = 3,
 ) -> Case:
     generator = torch.Generator().manual_seed(seed)
     net, m = network(kind, generator), METHODS[method] if isinstance(method, str) else method
-    meta = trained(net, m, generator, alpha_0, live=live)
+    meta = trained(net, m, generator, alpha_0, steps, live)
     pixels = torch.randint(0, 256, (n, *SHAPES[kind]), generator=generator)
     x = pixels.float() / 255 * 2 - 1 if raw else torch.randn(n, *SHAPES[kind], generator=generator)
     channels = SHAPES[kind][0] if len(SHAPES[kind]) > 1 else 1
@@ -141,5 +168,6 @@ def case(
         input_type="uint8" if raw else "float32",
         scale=[2 / 255] * channels,
         shift=[-1.0] * channels,
+        batch=batch,
     )
-    return Case(net, meta, m, exported, x, (pixels.byte() if raw else x).numpy(), torch.arange(n) % 5)
+    return Case(net, meta, m, exported, batch, x, (pixels.byte() if raw else x).numpy(), torch.arange(n) % 5)

@@ -1,6 +1,8 @@
 """`pmeta adapt`: pictures and arrays in, predictions and costs out."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +18,14 @@ from pmeta.methods import METHODS
 from pmeta.take_in import take_in
 
 NAMES = ["ant", "bee", "cat"]
+ABSENT = """
+import sys
+class Absent:
+    def find_spec(self, name, *rest):
+        if name.partition(".")[0] in ("torch", "safetensors", "matplotlib", "scipy", "gymnasium", "mujoco", "tensorboard"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Absent())
+"""
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +95,19 @@ def test_arrays_and_a_saved_model(model: Path, pictures: Path, capsys: pytest.Ca
     own.adapt(read, np.repeat(np.arange(3), 2))
     assert [int(p) for p in found["predictions"].values()] == own.predict(read[:4]).tolist()
     assert np.array_equal(device.load(saved).predict(read), own.predict(read))
+
+
+def test_a_device_has_no_torch(model: Path, pictures: Path) -> None:
+    """What `pip install p-meta` brings is enough: a process that can import nothing of the training adapts all the same."""
+    code = f"{ABSENT}\nfrom pmeta.cli import main; sys.exit(main(sys.argv[1:]))"
+    command = ["adapt", model, "--support", pictures / "support", "--query", pictures / "query", "--json"]
+    done = subprocess.run([sys.executable, "-c", code, *map(str, command)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert set(json.loads(done.stdout)["predictions"].values()) <= set(NAMES)
+    blocked = subprocess.run([sys.executable, "-c", code, "export", "run"], capture_output=True, text=True, check=False)
+    assert (blocked.returncode, blocked.stdout) == (2, "")
+    assert blocked.stderr.startswith("pmeta: error: pmeta export needs ")
+    assert blocked.stderr.endswith(", which is not installed: pip install 'p-meta[train]'.\n")
 
 
 def test_mistakes(model: Path, pictures: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,30 +8,21 @@ import numpy as np
 import pytest
 import torch
 from device_models import Case, case, network, trained
+from golden import TOLERANCE, StepErrors, check, check_steps, step_errors
+from pictures import characters, scenes
 
 from pmeta import device, flatfile
+from pmeta.device import DeviceModel
 from pmeta.export import export
 from pmeta.inner import InnerLoop
 from pmeta.methods import METHODS, Method
 
-# Why 1e-4 of the largest weight of a tensor: both sides sum some 10^4 to 10^5 float32 products in different orders (1e-7 each),
-# and K steps multiply the difference; a pixel that is a hair from a ReLU's or a max-pool's kink then moves a gradient by more.
-TOLERANCE = 1e-4
-
 
 def same_weights(c: Case) -> None:
-    """The engine's adapted weights against PyTorch's with a micro-batch of 1; the layers must have moved."""
-    want = InnerLoop(c.net, c.method, batch=1).adapt(c.meta, (c.x, c.y)).w
+    """The engine's adapted weights against PyTorch's, on an arena that starts full of NaN."""
     model = c.device()
     model.adapt(c.raw, c.y.numpy())
-    got = model.weights()
-    for name, w in got.items():
-        w_k, w_0 = want[name].detach().numpy(), c.meta.w[name].numpy()
-        assert np.abs(w - w_k).max() <= TOLERANCE * np.abs(w_k).max(), name
-        moved = np.abs(w_k - w_0).max()
-        assert np.abs(w - w_k).max() <= 0.02 * moved + 1e-7, name  # and far nearer than the step that was taken
-    frozen = [name for name in c.meta.w if name not in got and name != "log_std"]
-    assert all(torch.equal(want[name], c.meta.w[name]) for name in frozen)
+    check(c, model.weights())
     assert model.high_water_bytes <= model.arena_bytes
 
 
@@ -49,12 +40,46 @@ def test_raw_pixels_equal_pytorch(kind: str) -> None:
 @pytest.mark.parametrize("method", ["maml", "pmeta"])
 def test_even_areas_equal_pytorch(method: str) -> None:
     """Pictures of even patches, where ties under a max-pool are the rule."""
-    c = case("4conv", method, seed=2, raw=True)
     raw = np.kron(np.random.default_rng(0).integers(0, 256, (5, 3, 4, 4), np.uint8), np.ones((1, 1, 7, 7), np.uint8))
-    same_weights(c._replace(raw=raw, x=torch.from_numpy(raw).float() / 255 * 2 - 1))
+    same_weights(case("4conv", method, seed=2, raw=True).on(raw))
 
 
-@pytest.mark.parametrize("kind", ["signal", "norm"])
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("kind", ["scenes", "characters"])
+def test_pictures_equal_pytorch(kind: str, method: str) -> None:
+    """As on photographs; benchmarks/golden.py does the same with pictures of one's own, in full size."""
+    raw = characters(5) if kind == "characters" else scenes(5, 28, np.random.default_rng(19))
+    same_weights(case("4conv", method, seed=19, raw=True).on(raw))
+
+
+@pytest.mark.parametrize("method", ["maml", "pmeta"])
+def test_steps_of_a_deep_network_are_as_near_to_float64_as_pytorch(method: str) -> None:
+    """ResNet12 at 84x84, with a quarter of its channels."""
+    c = case("resnet12-84", method, seed=20, raw=True, n=1, steps=2).on(scenes(1, 84, np.random.default_rng(20)))
+    check_steps(step_errors(c, c.device()))
+
+
+def test_the_rule_for_steps_can_fail() -> None:
+    check_steps(StepErrors(5e-5, 1e-6, 0.01))
+    check_steps(StepErrors(1e-3, 2e-3, 0.01))
+    with pytest.raises(AssertionError, match=r"the engine is 2.0e-03 from float64, PyTorch 1.0e-03"):
+        check_steps(StepErrors(2e-3, 1e-3, 0.01))
+    with pytest.raises(AssertionError, match=r"is 1.0e-01 of its length from that of PyTorch"):
+        check_steps(StepErrors(1e-5, 1e-5, 0.1))
+
+
+def test_a_step_that_is_a_little_wrong_breaks_the_rule() -> None:
+    """A step size a tenth too large."""
+    c = case("resnet12", "maml", seed=20, n=2)
+    p = c.meta.parameters()
+    meta = c.meta.with_parameters({**p, "alpha": p["alpha"] * 1.1})
+    wrong = DeviceModel(export(c.net, meta, c.method, (3, 24, 24)).data)
+    check_steps(step_errors(c, c.device()))
+    with pytest.raises(AssertionError, match=r"of its length|from float64"):
+        check_steps(step_errors(c, wrong))
+
+
+@pytest.mark.parametrize("kind", ["signal", "long", "norm"])
 def test_other_layers_equal_pytorch(kind: str) -> None:
     same_weights(case(kind, "pmeta", seed=3))
 
@@ -93,6 +118,39 @@ def test_other_scores_equal_pytorch(method: Method) -> None:
     same_weights(case("4conv", method, seed=5))
 
 
+@pytest.mark.parametrize("batch", [2, 5, None])
+@pytest.mark.parametrize("kind", ["4conv", "resnet12", "mlp", "depthwise", "signal", "norm"])
+def test_micro_batches_equal_pytorch(kind: str, batch: int | None) -> None:
+    """Samples of a micro-batch share their scores; of five samples the last micro-batch of 2 has one."""
+    c = case(kind, "pmeta", seed=17, batch=batch, raw=kind == "norm")
+    assert c.device().batch == batch
+    same_weights(c)
+
+
+def test_a_micro_batch_larger_than_the_support_set() -> None:
+    same_weights(case("depthwise", "pmeta", seed=18, batch=8, n=3))
+
+
+@pytest.mark.parametrize("batch", [2, None])
+@pytest.mark.parametrize(
+    "method",
+    [
+        replace(METHODS["pmeta"], clip_ratio_fw=None),
+        replace(METHODS["pmeta"], clip_ratio_bw=None),
+        Method("static", learn_alpha=True, scores="static"),
+    ],
+)
+def test_micro_batches_of_other_scores_equal_pytorch(method: Method, batch: int | None) -> None:
+    same_weights(case("4conv", method, seed=5, batch=batch))
+
+
+def test_micro_batches_matter() -> None:
+    """The test of the test: with other micro-batches the weights are others."""
+    c = case("4conv", "pmeta", seed=17, batch=5)
+    with pytest.raises(AssertionError, match=r"did not move as in PyTorch|from PyTorch"):
+        same_weights(c._replace(batch=1))
+
+
 def test_steps_that_update_different_layers() -> None:
     c = case("4conv", "pmeta", seed=6)
     p = c.meta.parameters()
@@ -120,6 +178,11 @@ def test_an_episode_with_a_loss_of_the_callers() -> None:
     for name, w in model.weights().items():
         np.testing.assert_allclose(w, want[name].detach().numpy(), rtol=0, atol=TOLERANCE * float(want[name].abs().max()))
     assert model.scores(x.numpy()).shape == (4, 7, 2)
+    with pytest.raises(ValueError, match="use adapt_with"):
+        model.adapt(x.numpy(), [0] * 4)
+    acting = device.DeviceModel(export(net, meta, method, (1, 6)).data)
+    acting.restore(model.state())  # what learnt from episodes acts on one observation
+    np.testing.assert_allclose(acting.scores(x[:1, :1].numpy())[0], model.scores(x[:1].numpy())[0, 0], atol=1e-5)
     assert model.meta["alone"]["log_std"]["alpha"] == meta.alpha[:, -1].tolist()
 
 
@@ -226,8 +289,14 @@ def test_wrong_calls_are_refused() -> None:
         model.predict(c.raw[:, :-1])
     with pytest.raises(ValueError, match="as many labels as samples"):
         model.adapt(c.raw, [0])
-    with pytest.raises(device.EngineError, match="one of the model's classes"):
-        model.adapt(c.raw, [9] * len(c.raw))
+    for labels in ([9] * 5, [-1] * 5, [0.5] * 5, [[0]] * 5):
+        with pytest.raises(ValueError, match="one of the model's classes, a whole number from 0 to 4"):
+            model.adapt(c.raw, labels)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"the gradient has the shape of the output, \(1, 5\), got \(5,\)"):
+        model.adapt_with(c.raw, lambda i, output: output[0])
+    assert model.predict(c.raw).shape == (5,)  # the model is as it was
+    with pytest.raises(ValueError, match="that the engine may write"):
+        device.DeviceModel(c.exported.data, arena=np.zeros(10**6, np.uint8)[::2])
     with pytest.raises(device.EngineError, match="smaller than the model needs"):
         device.DeviceModel(c.exported.data, arena=np.zeros(64, np.uint8))
     with pytest.raises(device.EngineError, match="out of order"):

@@ -12,25 +12,27 @@ from pmeta import flatfile
 from pmeta.attention import clip
 from pmeta.backbones import FourConv, initialise
 from pmeta.device import DeviceModel
-from pmeta.export import Exported, export
+from pmeta.export import Exported, check_size, export
 from pmeta.methods import METHODS
 from pmeta.take_in import take_in
 
 
-def four_conv(method: str, live: list[str] | None = None) -> Exported:
+def four_conv(method: str, live: list[str] | None = None, batch: int = 1) -> Exported:
     """4Conv as in the paper: 84x84 pixels, 32 channels, 5 ways, raw pixels."""
     generator = torch.Generator().manual_seed(0)
     net = take_in(initialise(FourConv(), generator), torch.zeros(1, 3, 84, 84))
     meta = trained(net, METHODS[method], generator, steps=5, live=live)
-    return export(net, meta, METHODS[method], (3, 84, 84), input_type="uint8")
+    return export(net, meta, METHODS[method], (3, 84, 84), input_type="uint8", batch=batch)
 
 
 def test_the_documents_figures_are_those_of_today() -> None:
     text = (Path(__file__).parent.parent / "docs" / "device.md").read_text()
     maml, pmeta = four_conv("maml"), four_conv("pmeta", ["conv3", "conv4", "fc"])
+    two = four_conv("pmeta", ["conv3", "conv4", "fc"], batch=2)
     for paper, arena, state in (
         ("MAML | 2.06 MB", maml.arena_bytes, maml.state_bytes),
         ("p-Meta, conv3 + conv4 + fc live | 0.99 MB", pmeta.arena_bytes, pmeta.state_bytes),
+        ("the same, micro-batches of 2 or more |", two.arena_bytes, two.state_bytes),
         ("inference (of that p-Meta model) | 0.90 MB", pmeta.infer_bytes, pmeta.state_bytes),
     ):
         assert f"| {paper} | {arena / 1e6:.2f} MB | {state / 1e6:.2f} MB |" in text
@@ -54,6 +56,14 @@ def test_maml_adapts_4conv_in_less_than_the_paper_counts() -> None:
 def test_fewer_layers_never_need_more() -> None:
     sizes = [case("4conv", "pmeta", 1, live=live).exported.arena_bytes for live in (["fc"], ["conv4", "fc"], None)]
     assert sizes == sorted(sizes)
+
+
+def test_micro_batches_of_any_size_take_the_same_memory() -> None:
+    one, two, ten, whole = (case("4conv", "pmeta", 1, batch=n).exported for n in (1, 2, 10, None))
+    live = one.state_bytes
+    assert two.arena_bytes == ten.arena_bytes == whole.arena_bytes > one.arena_bytes
+    assert two.arena_bytes < one.arena_bytes + 2 * live  # gradients without their scores, and dense inputs
+    assert case("4conv", "maml", 1, batch=10).exported.arena_bytes == case("4conv", "maml", 1).exported.arena_bytes
 
 
 def test_steps_with_the_same_layers_share_a_program() -> None:
@@ -101,5 +111,9 @@ def test_refusals() -> None:
         export(net, meta, METHODS["pmeta"], (20,), input_type="int8")
     with pytest.raises(ValueError, match="a dense forward and backward pass"):
         export(net, meta, replace(METHODS["pmeta"], sparse_fw="x"), (20,))
+    with pytest.raises(ValueError, match="at least 1 sample, got batch=0: give None"):
+        export(net, meta, METHODS["pmeta"], (20,), batch=0)
     with pytest.raises(ValueError, match="3 numbers of scale and shift"):
         export(network("norm", generator), meta, METHODS["maml"], (3, 16, 16), input_type="uint8", scale=[1.0])
+    with pytest.raises(ValueError, match="below 1 GiB each, got 100 and 1,073,741,824 bytes"):
+        check_size(100, 1 << 30)

@@ -10,6 +10,9 @@ from pmeta import cli, device
 from pmeta.config import NAMED
 from pmeta.evaluate_command import load, restore
 from pmeta.images import SCALE, SHIFT
+from pmeta.rl import train as rl_train
+from pmeta.rl.config import RLConfig
+from pmeta.rl.evaluate_command import restore as restore_policy
 from pmeta.runs import Run
 from pmeta.train import build
 
@@ -18,7 +21,18 @@ from pmeta.train import build
 def run(tmp_path: Path) -> Path:
     """A run folder as training leaves it, with the weights of the start."""
     config = dataclasses.replace(NAMED["glyphs-4conv-5way-1shot"], method="pmeta", out=str(tmp_path / "run"))
-    _, meta = build(config, (1, config.image_size or 28, config.image_size or 28), torch.device("cpu"))
+    _, meta = build(config, (1, 28, 28), torch.device("cpu"))
+    with Run(config.out) as folder:
+        folder.start(dataclasses.asdict(config))
+        folder.save("best", {**meta.parameters(), "mask": meta.mask}, {"input": [1, 28, 28]})
+    return folder.path
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Path:
+    """The same of a policy."""
+    config = RLConfig(out=str(tmp_path / "policy"), method="pmeta", horizon=10)
+    _, meta = rl_train.build(config, rl_train.make_env(config))
     with Run(config.out) as folder:
         folder.start(dataclasses.asdict(config))
         folder.save("best", {**meta.parameters(), "mask": meta.mask}, {})
@@ -48,6 +62,27 @@ def test_quiet_and_float32(run: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     assert cli.main(["export", str(run), "-o", str(tmp_path / "m.pmeta"), "--quiet", "--float32"]) == 0
     assert capsys.readouterr().out == ""
     assert device.load(tmp_path / "m.pmeta").input_type == "float32"
+
+
+def test_micro_batches(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for given, batch, said in (("5", 5, "micro-batches of 5 share"), ("None", None, "all samples share")):
+        assert cli.main(["export", str(run), "-o", str(tmp_path / "m.pmeta"), "--batch", given]) == 0
+        assert said in capsys.readouterr().out
+        assert device.load(tmp_path / "m.pmeta").batch == batch
+    assert cli.main(["export", str(run), "--batch", "0"]) == 2
+    assert "a micro-batch has at least 1 sample, got batch=0" in capsys.readouterr().err
+
+
+def test_a_policy_becomes_a_file(policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["export", str(policy), "-o", str(tmp_path / "m.pmeta")]) == 0
+    assert "log_std belongs to no layer" in capsys.readouterr().out
+    model = device.load(tmp_path / "m.pmeta")
+    assert model.input_shape == (10, 2)
+    _, _, net, meta = restore_policy(str(policy))
+    x = torch.randn(3, 10, 2, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        want = torch.func.functional_call(net.model, meta.w, (x,))[0]
+    assert torch.allclose(torch.from_numpy(model.scores(x.numpy())), want, atol=1e-5)
 
 
 def test_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

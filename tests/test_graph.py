@@ -72,3 +72,10 @@ class Calls(nn.Module):
 def test_what_the_device_cannot_run(call, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         read_graph(Calls(call), torch.zeros(1, 3, 20, 20))
+
+
+def test_what_is_too_large() -> None:
+    with pytest.raises(ValueError, match="at most 255 for the device, got Geom"):
+        read_graph(nn.Conv2d(3, 1, 1, stride=300), torch.zeros(1, 3, 20, 20))
+    with pytest.raises(ValueError, match="32767 pixels a side, got"):
+        read_graph(Calls(lambda x: x.mean(2)), torch.zeros(1, 3, 40000))

@@ -60,8 +60,8 @@ void pm_clip(float *gamma, uint32_t *order, int c, float threshold)
     for (int i = 0; i < c; i++) gamma[i] = gamma[i] / left * (float)c;
 }
 
-/* params: W1 (c, c), b1 (c), W2 (c, c), b2 (c); scratch: 3 c words. */
-void pm_score(float *gamma, const pm_source *x, const float *params, float *scratch, int c, int n, int rows, float threshold, int backward)
+/* z = W2 relu(W1 v + b1) + b2 of one sample. params: W1 (c, c), b1 (c), W2 (c, c), b2 (c); scratch: 2 c words. */
+static void attend(float *z, const pm_source *x, const float *params, float *scratch, int c, int n, int rows, int backward)
 {
     float *v = scratch, *hidden = scratch + c;
     const size_t square = (size_t)c * c;
@@ -69,9 +69,44 @@ void pm_score(float *gamma, const pm_source *x, const float *params, float *scra
     if (backward) unit_rms(v, c);
     pm_fc(hidden, v, params, params + square, c, c, 1);
     for (int i = 0; i < c; i++) hidden[i] = hidden[i] > 0.0f ? hidden[i] : 0.0f;
-    pm_fc(gamma, hidden, params + square + c, params + 2 * square + c, c, c, 1);
+    pm_fc(z, hidden, params + square + c, params + 2 * square + c, c, c, 1);
+}
+
+/* scratch: 3 c words. */
+void pm_score(float *gamma, const pm_source *x, const float *params, float *scratch, int c, int n, int rows, float threshold, int backward)
+{
+    attend(gamma, x, params, scratch, c, n, rows, backward);
     softmax(gamma, c);
     pm_clip(gamma, (uint32_t *)(void *)(scratch + 2 * (size_t)c), c, threshold);
+}
+
+void pm_score_sum(float *sum, const pm_source *x, const float *params, float *scratch, int c, int n, int rows, int backward)
+{
+    float *z = scratch + 2 * (size_t)c;
+    attend(z, x, params, scratch, c, n, rows, backward);
+    for (int i = 0; i < c; i++) sum[i] += z[i];
+}
+
+void pm_score_mean(float *gamma, float *sum, uint32_t *order, int c, float threshold, uint32_t samples)
+{
+    for (int i = 0; i < c; i++) {
+        gamma[i] = sum[i] / (float)samples;
+        sum[i] = 0.0f;
+    }
+    softmax(gamma, c);
+    pm_clip(gamma, order, c, threshold);
+}
+
+void pm_merge(float *acc, float *part, const float *row, const float *column, size_t groups, size_t depth, size_t filters, size_t taps)
+{
+    for (size_t k = 0; k < groups * depth; k++) {
+        const float *by = column ? column + k / depth * filters : NULL;
+        const float r = row ? row[k / taps] : 1.0f;
+        for (size_t f = 0; f < filters; f++, acc++, part++) {
+            *acc += r * (by ? by[f] : 1.0f) * *part;
+            *part = 0.0f;
+        }
+    }
 }
 
 /* Eq. 14's stored tensor: gamma x, the channels with gamma != 0 only, moved to the front in place. */

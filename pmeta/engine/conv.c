@@ -233,7 +233,8 @@ static void accumulate(float *acc, const float *panels, const float *t, const fl
         if (k / taps != j) {
             j = k / taps;
             do c++;
-            while (keep && keep[c] == 0.0f && c < channels - 1);
+            while (c < channels - 1 && keep && keep[c] == 0.0f);
+            c = minimum(c, channels - 1); /* in a hostile file scratch may lie over the scores and change them on the way */
         }
         row[k - k0] = acc + ((size_t)c * taps + k % taps) * filters;
         if (k - k0 < 3 && k < depth - 1) continue;

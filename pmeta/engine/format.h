@@ -16,15 +16,16 @@ typedef struct {
     uint32_t outputs, rows, steps, layers;
     uint32_t programs, instrs, geoms, copies;
     uint32_t at_scale, at_alpha, at_steps, at_programs, at_instrs, at_geoms, at_copies, at_meta, meta_bytes;
-    uint32_t reserved[3];
+    uint32_t batch; /* samples that share their scores, 0: the whole support set */
+    uint32_t reserved[2];
 } pm_header;
 
-/* Forward, backward and update instructions follow one another from `first`. */
+/* Forward, backward, update and merge instructions follow one another from `first`; merging ends a micro-batch. */
 typedef struct {
     uint32_t first, forward, backward, update;
     uint32_t output, g_output;     /* addresses */
     uint32_t acc, acc_bytes;       /* arena offset of the gradient accumulators */
-    uint32_t arena_bytes, reserved;
+    uint32_t arena_bytes, merge;
 } pm_program;
 
 typedef struct {
@@ -48,7 +49,8 @@ enum { PM_ARENA = 0, PM_FILE = 1, PM_INPUT = 2 };
 enum {
     PM_OP_LOOP = 1, PM_OP_CONV, PM_OP_CONV_BW_W, PM_OP_CONV_BW_X, PM_OP_BIAS_BW, PM_OP_NORM, PM_OP_NORM_BW, PM_OP_NORM_ACC,
     PM_OP_ACT, PM_OP_ACT_BW, PM_OP_MAXPOOL, PM_OP_MAXPOOL_BW, PM_OP_AVGPOOL, PM_OP_AVGPOOL_BW, PM_OP_ADD, PM_OP_COPY,
-    PM_OP_FC, PM_OP_FC_BW_W, PM_OP_FC_BW_X, PM_OP_SCORE, PM_OP_COMPACT, PM_OP_UPDATE
+    PM_OP_FC, PM_OP_FC_BW_W, PM_OP_FC_BW_X, PM_OP_SCORE, PM_OP_COMPACT, PM_OP_UPDATE, PM_OP_SCORE_SUM, PM_OP_SCORE_MEAN,
+    PM_OP_MERGE
 };
 enum { PM_FLAG_ADD = 1, PM_FLAG_NO_DX = 2, PM_FLAG_ROWS = 4, PM_FLAG_BACKWARD = 8, PM_FLAG_COUNT_PAD = 16 };
 

@@ -66,6 +66,11 @@ float pm_cross_entropy(float *g, const float *z, int n, int label, float scale);
 /* Sec. 3.3: gamma = clip_and_normalise(softmax(W2 relu(W1 v + b1) + b2)), v the mean of x over space. */
 void pm_score(float *gamma, const pm_source *x, const float *params, float *scratch, int c, int n, int rows, float threshold,
               int backward);
+/* The same for samples that share their scores: z of each is added up, gamma comes from their mean and empties the sum. */
+void pm_score_sum(float *sum, const pm_source *x, const float *params, float *scratch, int c, int n, int rows, int backward);
+void pm_score_mean(float *gamma, float *sum, uint32_t *order, int c, float threshold, uint32_t samples);
+/* acc += row[k / taps] column[f] part, which is emptied; (groups, depth, filters), rows and columns of one group after the other */
+void pm_merge(float *acc, float *part, const float *row, const float *column, size_t groups, size_t depth, size_t filters, size_t taps);
 void pm_clip(float *gamma, uint32_t *order, int c, float threshold);
 void pm_compact(float *x, const float *gamma, int c, int n, int cap, int rows);
 

@@ -53,7 +53,8 @@ static int good_input(const pm_model *m, const pm_instr *i, const pm_operands *o
     if (!(o->input & 1u << slot)) return 0;
     if (i->op == PM_OP_COPY) return i->p[1] == h->input_plane;
     if (PM_OFFSET(i->at[slot]) || i->step[slot]) return 0;
-    if (i->op == PM_OP_SCORE) return i->p[0] == h->input_channels && i->p[1] == h->input_plane && !(i->flags & PM_FLAG_ROWS);
+    if (i->op == PM_OP_SCORE || i->op == PM_OP_SCORE_SUM)
+        return i->p[0] == h->input_channels && i->p[1] == h->input_plane && !(i->flags & PM_FLAG_ROWS);
     const pm_geom *g = pm_geoms(m) + i->p[0];
     return (uint32_t)g->c_in == h->input_channels && (uint32_t)(g->h * g->w) == h->input_plane;
 }
@@ -103,12 +104,13 @@ static int in_arena(const pm_program *p, uint32_t at, uint64_t bytes)
 static int good_program(const pm_model *m, const pm_program *p)
 {
     const pm_header *h = pm_head(m);
-    const uint64_t out = (uint64_t)h->outputs * 4, end = (uint64_t)p->first + p->forward + p->backward + p->update;
+    const uint64_t out = (uint64_t)h->outputs * 4, end = (uint64_t)p->first + p->forward + p->backward + p->update + p->merge;
     if (end > h->instrs || p->arena_bytes > h->arena_bytes) return 0;
     if (!in_arena(p, p->output, out) || !in_arena(p, p->acc, p->acc_bytes)) return 0;
     if (p->backward && !in_arena(p, p->g_output, out)) return 0;
     return good_section(m, p, p->first, p->forward) && good_section(m, p, p->first + p->forward, p->backward) &&
-           good_section(m, p, p->first + p->forward + p->backward, p->update);
+           good_section(m, p, p->first + p->forward + p->backward, p->update) &&
+           good_section(m, p, p->first + p->forward + p->backward + p->update, p->merge);
 }
 
 static int good_contents(const pm_model *m)
@@ -155,6 +157,7 @@ pm_status pm_open(pm_model *m, const void *file, size_t file_bytes)
     m->outputs = h->outputs;
     m->rows = h->rows;
     m->steps = h->steps;
+    m->batch = h->batch;
     m->phase = 1;
     return PM_OK;
 }

@@ -4,7 +4,7 @@
 
 #define LIMIT 65535u /* channels, rounds, strips */
 #define SIDE 32767   /* image sides */
-#define TAP 255      /* kernel sides, strides, paddings, dilations */
+#define TAP 255      /* kernel sides, strides, paddings, dilations of a convolution; pooling windows may be as large as an image */
 
 float pm_float(uint32_t bits)
 {
@@ -17,10 +17,10 @@ static int between(int32_t v, int32_t lo, int32_t hi) { return v >= lo && v <= h
 
 static int output_side(int in, int k, int s, int p, int d) { return (in + 2 * p - d * (k - 1) - 1) / s + 1; }
 
-static int good_geom(const pm_geom *g)
+static int good_geom(const pm_geom *g, int tap)
 {
     if (!between(g->c_in, 1, LIMIT) || !between(g->c_out, 1, LIMIT) || !between(g->h, 1, SIDE) || !between(g->w, 1, SIDE)) return 0;
-    if (!between(g->kh, 1, TAP) || !between(g->kw, 1, TAP) || !between(g->sh, 1, TAP) || !between(g->sw, 1, TAP)) return 0;
+    if (!between(g->kh, 1, tap) || !between(g->kw, 1, tap) || !between(g->sh, 1, tap) || !between(g->sw, 1, tap)) return 0;
     if (!between(g->ph, 0, TAP) || !between(g->pw, 0, TAP) || !between(g->dh, 1, TAP) || !between(g->dw, 1, TAP)) return 0;
     if (!between(g->groups, 1, LIMIT) || g->c_in % g->groups || g->c_out % g->groups) return 0;
     if (!between(g->ho, 1, SIDE) || !between(g->wo, 1, SIDE)) return 0;
@@ -124,24 +124,45 @@ static int describe_fc(pm_operands *o, const pm_instr *i)
     return 1;
 }
 
-static int describe_attention(pm_operands *o, const pm_model *m, const pm_instr *i)
+/* The (groups, depth, filters) words of a weight; 0 where they are none or too many to be one. */
+static uint64_t weight_words(uint64_t groups, uint64_t depth, uint64_t filters)
+{
+    return groups > LIMIT || depth * filters > 1u << 30 ? 0 : groups * depth * filters; /* depth and filters are below 2^32 */
+}
+
+static int describe_accumulated(pm_operands *o, const pm_model *m, const pm_instr *i)
+{
+    o->writes = SLOT(0);
+    if (i->op == PM_OP_UPDATE) {
+        const uint64_t words = weight_words(i->p[1], i->p[2], i->p[3]);
+        slots(o, words, words, 0, 0, 0, 0);
+        return words > 0 && i->p[0] < pm_head(m)->layers;
+    }
+    const uint64_t groups = i->p[0], depth = i->p[1], filters = i->p[2], taps = i->p[3];
+    const uint64_t words = weight_words(groups, depth, filters);
+    if (words == 0 || taps < 1 || depth % taps) return 0;
+    slots(o, words, words, groups * (depth / taps), groups * filters, 0, 0);
+    o->writes |= SLOT(1);
+    o->optional = SLOT(2) | SLOT(3);
+    return 1;
+}
+
+static int describe_attention(pm_operands *o, const pm_instr *i)
 {
     const uint64_t c = i->p[0], n = i->p[1];
-    if (i->op == PM_OP_UPDATE) {
-        const uint64_t words = (uint64_t)i->p[1] * i->p[2] * i->p[3];
-        if (i->p[0] >= pm_head(m)->layers || i->p[1] > LIMIT || i->p[2] > 0xFFFFFF || i->p[3] > LIMIT) return 0;
-        slots(o, words, words, 0, 0, 0, 0);
-        o->writes = SLOT(0);
-        return 1;
-    }
+    const float threshold = pm_float(i->p[2]);
     if (c < 1 || c > LIMIT || n < 1 || n > 0x3FFFFFFF) return 0;
-    if (i->op == PM_OP_SCORE) {
-        const float threshold = pm_float(i->p[2]);
+    if (i->op == PM_OP_SCORE || i->op == PM_OP_SCORE_SUM) {
         if (!(threshold >= 0.0f && threshold < 1.0f)) return 0;
         slots(o, c, c * n, 2 * c * c + 2 * c, 3 * c, 0, 0);
         o->writes = SLOT(0) | SLOT(3);
         o->input = SLOT(1);
         return 1;
+    }
+    if (i->op == PM_OP_SCORE_MEAN) {
+        slots(o, c, c, c, 0, 0, 0);
+        o->writes = SLOT(0) | SLOT(1) | SLOT(2);
+        return threshold >= 0.0f && threshold < 1.0f;
     }
     if (i->p[2] < 1 || i->p[2] > c) return 0;
     slots(o, c * n, c, 0, 0, 0, 0); /* compact */
@@ -186,12 +207,12 @@ int pm_describe(pm_operands *o, const pm_model *m, const pm_instr *i, uint32_t r
     case PM_OP_CONV:
     case PM_OP_CONV_BW_W:
     case PM_OP_CONV_BW_X:
-        return i->p[0] < pm_head(m)->geoms && good_geom(g) && describe_conv(o, i, g, rounds);
+        return i->p[0] < pm_head(m)->geoms && good_geom(g, TAP) && describe_conv(o, i, g, rounds);
     case PM_OP_MAXPOOL:
     case PM_OP_MAXPOOL_BW:
     case PM_OP_AVGPOOL:
     case PM_OP_AVGPOOL_BW:
-        return i->p[0] < pm_head(m)->geoms && good_geom(g) && describe_pool(o, i, g);
+        return i->p[0] < pm_head(m)->geoms && good_geom(g, SIDE) && describe_pool(o, i, g);
     case PM_OP_NORM:
     case PM_OP_NORM_BW:
     case PM_OP_NORM_ACC:
@@ -201,9 +222,13 @@ int pm_describe(pm_operands *o, const pm_model *m, const pm_instr *i, uint32_t r
     case PM_OP_FC_BW_X:
         return describe_fc(o, i);
     case PM_OP_SCORE:
+    case PM_OP_SCORE_SUM:
+    case PM_OP_SCORE_MEAN:
     case PM_OP_COMPACT:
+        return describe_attention(o, i);
     case PM_OP_UPDATE:
-        return describe_attention(o, m, i);
+    case PM_OP_MERGE:
+        return describe_accumulated(o, m, i);
     case PM_OP_BIAS_BW:
     case PM_OP_ACT:
     case PM_OP_ACT_BW:

@@ -32,7 +32,7 @@ typedef enum {
     PM_ALIGNMENT,        /* file or arena is not 4-byte aligned */
     PM_ARENA_TOO_SMALL,  /* fewer than m.arena_bytes (infer_bytes, to infer only) */
     PM_ORDER,            /* a call out of order: open, start, begin, feed, step */
-    PM_LABEL,            /* the label is not one of the model's classes */
+    PM_LABEL,            /* the label is not one of the model's classes, or the model is no classifier (rows > 1) */
     PM_ARGUMENT          /* a null pointer, or a size that does not fit */
 } pm_status;
 
@@ -48,11 +48,12 @@ typedef struct pm_model {
     uint32_t outputs;        /* words of output */
     uint32_t rows;           /* output rows: 1 for a classifier, T for an episode of T observations */
     uint32_t steps;          /* K */
+    uint32_t batch;          /* samples, fed one after the other, that share their scores; 0: the whole support set */
     /* The engine's own. */
     const unsigned char *file;
     unsigned char *arena;
     size_t file_bytes, arena_given, high_water;
-    uint32_t support, fed, step, phase;
+    uint32_t support, fed, in_batch, step, phase;
     const void *x;
 } pm_model;
 

@@ -102,6 +102,12 @@ static void execute(pm_model *m, const pm_instr *i, uint32_t round)
         pm_score(AT(0), &x, AT(2), AT(3), a, b, i->flags & PM_FLAG_ROWS, pm_float(p[2]), i->flags & PM_FLAG_BACKWARD);
         break;
     case PM_OP_COMPACT: pm_compact(AT(0), AT(1), a, b, c, i->flags & PM_FLAG_ROWS); break;
+    case PM_OP_SCORE_SUM:
+        x = source(m, i, 1, NULL, 0);
+        pm_score_sum(AT(0), &x, AT(2), AT(3), a, b, i->flags & PM_FLAG_ROWS, i->flags & PM_FLAG_BACKWARD);
+        break;
+    case PM_OP_SCORE_MEAN: pm_score_mean(AT(0), AT(1), AT(2), a, pm_float(p[2]), m->in_batch); break;
+    case PM_OP_MERGE: pm_merge(AT(0), AT(1), AT(2), AT(3), p[0], p[1], p[2], p[3]); break;
     default: update(AT(0), AT(1), step_size(m, p[0]), p[1], p[2], p[3]); break;
     }
 }
@@ -184,7 +190,7 @@ pm_status pm_begin(pm_model *m, uint32_t n_support)
     if (m->phase < STARTED) return PM_ORDER;
     if (m->arena_given < m->arena_bytes) return PM_ARENA_TOO_SMALL;
     m->support = n_support;
-    m->fed = m->step = 0;
+    m->fed = m->in_batch = m->step = 0;
     m->phase = FEEDING;
     return PM_OK;
 }
@@ -203,11 +209,16 @@ pm_status pm_forward(pm_model *m, const void *x, float *output)
     return PM_OK;
 }
 
+/* The second half of a sample; the last of a micro-batch gives them all their scores (Sec. 3.5.1). */
 static void finish(pm_model *m, const pm_program *p)
 {
     run(m, p->first + p->forward, p->backward);
     m->fed++;
+    m->in_batch++;
     m->phase = FEEDING;
+    if (m->in_batch != m->batch && m->fed != m->support) return;
+    run(m, p->first + p->forward + p->backward + p->update, p->merge);
+    m->in_batch = 0;
 }
 
 pm_status pm_backward(pm_model *m, const float *g_output)
@@ -223,8 +234,7 @@ pm_status pm_backward(pm_model *m, const float *g_output)
 pm_status pm_feed(pm_model *m, const void *x, uint32_t label, float *loss)
 {
     if (!m || !x) return PM_ARGUMENT;
-    if (m->rows != 1) return PM_ORDER;
-    if (label >= m->outputs) return PM_LABEL;
+    if (m->rows != 1 || label >= m->outputs) return PM_LABEL;
     const pm_status status = pm_forward(m, x, NULL);
     if (status != PM_OK) return status;
     const pm_program *p = current(m);
@@ -262,7 +272,7 @@ const char *pm_message(pm_status status)
     case PM_ALIGNMENT: return "file and arena must start at addresses that 4 divides";
     case PM_ARENA_TOO_SMALL: return "the arena is smaller than the model needs: give it arena_bytes (infer_bytes to infer only)";
     case PM_ORDER: return "call out of order: open, start, begin, then in each step feed every support sample and step";
-    case PM_LABEL: return "a label must be one of the model's classes, 0 to outputs - 1";
+    case PM_LABEL: return "a label is one of a classifier's classes, 0 to outputs - 1; a model with many rows takes pm_forward and pm_backward";
     case PM_ARGUMENT: return "an argument is null, or a size is not the one that the model has";
     }
     return "unknown status";
