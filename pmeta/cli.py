@@ -15,6 +15,7 @@ COMMANDS = {  # name: (module:function that takes the arguments and may return a
     "adapt": ("pmeta.adapt_command:main", "adapt an exported model to a few samples, without torch"),
     "data": ("pmeta.data_command:main", "take in a published data set, or look at one"),
     "reproduce": ("pmeta.reproduce.command:main", "the paper's tables and figure 5, ours beside the paper's"),
+    "report": ("pmeta.report:main", "one HTML page with pictures of runs and results"),
     "cost": ("pmeta.cost_command:main", "memory and computation of adapting a backbone, before anything is trained"),
 }
 TRAINING = ("torch", "safetensors", "matplotlib")

@@ -119,11 +119,7 @@ class ImageConfig:
             raise ValueError(f"--image-size must be at least 1, or None for images as they are, got {self.image_size}.")
         if self.seed < 0 or self.workers < 0:
             raise ValueError(f"--seed and --workers must not be negative, got {self.seed} and {self.workers}.")
-        row = self.method_row()
-        if self.memory_budget and not row.sparse_alpha:
-            raise ValueError(f"--memory-budget is met by dropping layers, which {row.title} does not: use pmeta-lr or pmeta.")
-        if self.memory_budget:
-            parse_bytes(self.memory_budget)
+        check_budget(self.memory_budget, self.method_row())
 
     def method_row(self) -> Method:
         """The method with what this run changes in it."""
@@ -141,6 +137,14 @@ class ImageConfig:
     def updates(self) -> int:
         """Outer updates in all."""
         return -(-self.tasks // self.meta_batch)
+
+
+def check_budget(budget: str, row: Method) -> None:
+    """Raise ValueError when a --memory-budget is no amount of memory, or the method cannot meet one."""
+    if budget and not row.sparse_alpha:
+        raise ValueError(f"--memory-budget is met by dropping layers, which {row.title} does not: use pmeta-lr or pmeta.")
+    if budget:
+        parse_bytes(budget)
 
 
 def parse_bytes(text: str) -> int:

@@ -7,15 +7,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from pmeta.methods import METHODS
-
-COLORS = {
-    "maml": "#7f7f7f",
-    "anil": "#bcbd22",
-    "boil": "#8c564b",
-    "maml++": "#1f77b4",
-    "pmeta-lr": "#ff7f0e",
-    "pmeta": "#d62728",
-}
+from pmeta.palette import COLORS
 
 
 def accuracy_against_memory(results: Sequence[dict[str, Any]], path: Path) -> None:

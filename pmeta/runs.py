@@ -8,11 +8,10 @@ import os
 import platform
 from importlib.metadata import version
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
-from torch import Tensor
+if TYPE_CHECKING:  # what reads JSON alone starts without torch
+    from torch import Tensor
 
 VERSIONED = ("torch", "numpy", "safetensors", "pillow")
 
@@ -24,7 +23,7 @@ class BusyError(ValueError):
 class Checkpoint(NamedTuple):
     """Named tensors and what is known about them."""
 
-    tensors: dict[str, Tensor]
+    tensors: "dict[str, Tensor]"
     info: dict[str, Any]
 
 
@@ -59,6 +58,14 @@ def plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [plain(v) for v in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder, and those above it, if it is not there."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _cannot_write(path, error) from None
 
 
 def _cannot_write(path: Path, error: OSError) -> ValueError:
@@ -147,14 +154,18 @@ class Run:
         except OSError:  # a file system without locks
             pass
 
-    def save(self, name: str, tensors: dict[str, Tensor], info: dict[str, Any]) -> None:
+    def save(self, name: str, tensors: "dict[str, Tensor]", info: dict[str, Any]) -> None:
         """Write the checkpoint `name`: one file, tensors and info together, and the info once more as JSON."""
+        from safetensors.torch import save
+
         own = {key: t.detach().cpu().contiguous() for key, t in tensors.items()}
         write_atomically(self.path / f"{name}.safetensors", save(own, {"info": json.dumps(info)}))
         write_json(self.path / f"{name}.json", info)
 
     def load(self, name: str) -> Checkpoint | None:
         """The checkpoint `name`, or None where there is none."""
+        from safetensors import SafetensorError, safe_open
+
         path = self.path / f"{name}.safetensors"
         if not path.exists():
             return None

@@ -15,6 +15,7 @@ from pmeta.inner import InnerLoop
 from pmeta.layers import Network
 from pmeta.log import Log
 from pmeta.meta import Meta, init_meta
+from pmeta.methods import Method
 from pmeta.outer import MetaGradient, Outer, Schedule, meta_gradient
 from pmeta.runs import Run
 from pmeta.step_sizes import fit_budget, mu_fw_bound, updated_layers
@@ -35,7 +36,8 @@ def train(group: Group, config: ImageConfig) -> dict[str, Any]:
             run.start(dataclasses.asdict(config), MAY_DIFFER)
         images = {split: open_images(config, split) for split in ("train", "val")}
         net, meta = build(config, images["train"].shape, device)
-        outer = Outer(training_loop(net, config), meta, schedule(config), budget_choice(net, meta, config))
+        choose = budget_choice(net, meta, config.method_row(), config.memory_budget, config.n_way * config.n_shot)
+        outer = Outer(training_loop(net, config), meta, schedule(config), choose)
         with Log(run, group, config, outer) as log:
             while outer.done < config.updates:
                 first = outer.done * config.meta_batch
@@ -103,11 +105,11 @@ def schedule(config: ImageConfig) -> Schedule:
     return Schedule(config.updates, **shared | ({"lam": 0.0} if config.memory_budget else {}))
 
 
-def budget_choice(net: Network, meta: Meta, config: ImageConfig) -> Callable[[Meta], Meta] | None:
+def budget_choice(net: Network, meta: Meta, method: Method, budget: str, samples: int) -> Callable[[Meta], Meta] | None:
     """The choice of layers that a memory budget asks for; raises ValueError where it is too small for any."""
-    if not config.memory_budget:
+    if not budget:
         return None
-    args = config.method_row(), parse_bytes(config.memory_budget), config.n_way * config.n_shot
+    args = method, parse_bytes(budget), samples
     fit_budget(net, meta, *args)  # better now than late in the training
     return lambda meta: fit_budget(net, meta, *args)
 

@@ -10,6 +10,7 @@ from PIL import Image
 
 from pmeta import figures
 from pmeta.methods import METHODS
+from pmeta.palette import COLORS
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def test_accuracy_against_memory(tmp_path: Path, drawn: list[matplotlib.figure.F
     assert [text.get_text() for text in axes.get_legend().get_texts()] == [m.title for m in METHODS.values()]
     points = [np.asarray(container.lines[0].get_xydata())[0].tolist() for container in axes.containers]
     assert points == [pytest.approx([100.0 * (i + 1), 50.0 + i]) for i in range(6)]
-    assert figures.COLORS.keys() == METHODS.keys()
+    assert COLORS.keys() == METHODS.keys()
 
 
 def test_learning_curves(tmp_path: Path, drawn: list[matplotlib.figure.Figure]) -> None:

@@ -12,6 +12,7 @@ ROOMS = [  # files in one line may import each other
     ("kernels",),
     ("cost_ops", "cost_memory", "cost_backbones", "cost"),
     ("methods",),
+    ("palette",),
     ("cost_paper", "cost_table", "cost_command"),
     ("backbones",),
     ("autograd", "norm_pool_eager", "norm_pool_compiled", "norm_pool", "pool_first", "layers"),
@@ -38,6 +39,10 @@ ROOMS = [  # files in one line may import each other
     ("export_command",),
     ("quickstart",),
     ("reproduce",),
+    ("report_check", "report_html", "report_plot", "report_style"),
+    ("report_run", "report_read"),
+    ("report_figures", "report_memory", "report_steps", "report_tables"),
+    ("report_setup", "report_single", "report_page", "report"),
     ("cli",),
 ]
 TASKS = ("pool", "image_files", "image_cache", "glyphs", "image_decode", "images", "importers")

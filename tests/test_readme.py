@@ -4,8 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
+import tyro
 
 from pmeta.cli import main
+from pmeta.reproduce.command import ReproduceConfig, choose
 from pmeta.train_command import parse
 
 ROOT = Path(__file__).parent.parent
@@ -28,6 +30,12 @@ def test_cost_commands_run(line, capsys):
 @pytest.mark.parametrize("line", [line for line in COMMANDS if line.startswith("pmeta train")])
 def test_train_commands_parse(line):
     assert parse(line.split()[2:]).out
+
+
+@pytest.mark.parametrize("line", [line for line in COMMANDS if line.startswith("pmeta reproduce")])
+def test_reproduce_commands_parse(line):
+    config = tyro.cli(ReproduceConfig, args=line.split()[2:])
+    assert choose(config.what, config.only)[1]
 
 
 def test_links_lead_to_files():

@@ -67,6 +67,14 @@ def test_every_method_trains(name, tmp_path):
     assert -10 < best["val_after"] < 0
 
 
+def test_a_memory_budget_drops_the_middle_layer(tmp_path):
+    """fc1 and fc3 are the layers whose memory and MACs the paper prints for p-Meta in Table 3."""
+    train(Group(), small(tmp_path / "run", method="pmeta-lr", horizon=200, epochs=1, memory_budget="170kB", freeze_at=0.0))
+    alpha, record = state(tmp_path / "run")["alpha"], Run(tmp_path / "run").metrics()[-1]
+    assert (alpha > 0).tolist() == [[True, False, True, True]]  # fc1, fc2, fc3 and the deviation, which stores nothing
+    assert round(record["memory_mb"], 2) == 0.09
+
+
 def test_a_killed_run_goes_on_to_the_same_bits(finished, tmp_path):
     path = tmp_path / "run"
     # 2 epochs of checkpoint, then a third that never ends
@@ -222,6 +230,7 @@ def test_the_papers_settings_have_names():
         ({"lam": -1.0}, "--seed, --lam, --cg-damping and --backtracks must not be negative"),
         ({"workers": 9}, "--workers must be from 0 to --meta-batch, got 9 for 4 tasks"),
         ({"method": "maml--"}, "method must be one of maml"),
+        ({"method": "maml", "memory_budget": "1MB"}, "--memory-budget is met by dropping layers, which MAML does not"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(changes, message):

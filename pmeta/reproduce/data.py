@@ -50,18 +50,16 @@ def _recognised(root: str) -> str:
 
 def open_datasets(words: Sequence[str], size: int | None) -> dict[str, Dataset]:
     """The data sets that --data names, each with the split to evaluate on; raises ValueError for a folder without classes."""
-    found = {}
-    for name, root in named(words).items():
-        glyphs = root == "glyphs"
-        path = root if glyphs else os.path.abspath(root)  # a run remembers where its data were
-        title = "glyphs" if glyphs else TITLES[name]
-        found[name] = Dataset(path, title, _split(path, size, None if name == "mini" else 3))
+    given = {name: root if root == "glyphs" else os.path.abspath(root) for name, root in named(words).items()}
+    found, channels = {}, None  # a run remembers where its data were: whole paths
+    for name in (name for name in TITLES if name in given):
+        root = given[name]
+        cached = open_source(root, size, None if root == given.get("mini") else channels)
+        channels = channels or cached.images.shape[-1]  # what the network takes, so that nothing is decoded twice
+        splits = {own for own, *_ in cached.classes}
+        split = "val" if "val" in splits and "test" not in splits else "test"
+        found[name] = Dataset(root, "glyphs" if root == "glyphs" else TITLES[name], split)
     return found
-
-
-def _split(root: str, size: int | None, channels: int | None) -> str:
-    splits = {own for own, *_ in open_source(root, size, channels).classes}
-    return "val" if "val" in splits and "test" not in splits else "test"
 
 
 def missing_line(name: str) -> str:

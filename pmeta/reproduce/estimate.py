@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from pmeta.config import ImageConfig
+from pmeta.config import NAMED, ImageConfig
 from pmeta.cost import cost, layer_names
 from pmeta.images import Task
 from pmeta.outer import meta_gradient
@@ -17,9 +17,11 @@ from pmeta.rl.config import RLConfig
 from pmeta.train import build, training_loop
 
 POLICY_SECONDS = {"navigation": 2e-5, "cheetah-velocity": 8e-5}
-"""CPU seconds for a step of an episode with its part of the update, as measured on the authors' machine."""
+"""Rough CPU seconds for a step of an episode with its part of the update."""
 SECOND_ORDER = 3.0
 """An inner step of meta-training, with the way back through it, against the same step in adaptation."""
+OVERHEAD = 1.5
+"""Seconds of a step besides its tasks."""
 
 
 class Estimate:
@@ -37,7 +39,7 @@ class Estimate:
             key = step.job.training.kind, step.what
             if key not in rates:
                 rates[key] = self._measured(step) or self._calculated(key, step)
-        return [step.tasks * rates[step.job.training.kind, step.what] for step in steps]
+        return [OVERHEAD + step.tasks * rates[step.job.training.kind, step.what] for step in steps]
 
     def total(self, steps: Sequence[Step]) -> float:
         """Of all these steps."""
@@ -57,13 +59,13 @@ class Estimate:
             if isinstance(config, RLConfig):
                 own = POLICY_SECONDS[config.env] * config.episodes * config.horizon * (2 if training else 1)
             else:
-                own = gmacs(config, training) / self._calibrated(config)
+                own = gmacs(config, training) / self._calibrated()
             self.calculated[key] = own / self.options.workers
         return self.calculated[key]
 
-    def _calibrated(self, config: ImageConfig) -> float:
+    def _calibrated(self) -> float:
         if not self.speed:
-            self.speed = calibrate(dataclasses.replace(config, backbone="4conv", n_shot=1))  # the others take minutes
+            self.speed = calibrate(dataclasses.replace(NAMED["miniimagenet-4conv-5way-1shot"], n_query=5))
         return self.speed
 
 

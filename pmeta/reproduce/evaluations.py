@@ -14,7 +14,7 @@ from rich.progress import track
 from pmeta.evaluate import TaskResult, summarise
 from pmeta.evaluate_command import EvaluateConfig, prepare
 from pmeta.rl import evaluate_command as rl
-from pmeta.runs import plain, write_atomically, write_json
+from pmeta.runs import make_folder, plain, write_atomically, write_json
 from pmeta.workers import Group
 
 PART = 100
@@ -45,6 +45,7 @@ def evaluate_images(group: Group, config: EvaluateConfig, path: Path) -> None:
     layers, result_of = prepare(group, config)
     asked = {key: getattr(config, key) for key in ("data", "split", "batch", "n_query", "seed")}
     part, tasks, started = path.with_suffix(".part"), config.tasks or 5000, time.monotonic()
+    make_folder(path.parent)
     results, before = group.from_first(lambda: _read_part(part, asked))
     quiet = group.rank > 0 or not sys.stderr.isatty()
     starts = range(len(results), tasks, PART)
@@ -62,7 +63,6 @@ def evaluate_images(group: Group, config: EvaluateConfig, path: Path) -> None:
 
 def _write_part(part: Path, asked: dict[str, Any], results: list[TaskResult], seconds: float) -> None:
     rows = [[*r[:4], r.ratios.tolist()] for r in results]
-    part.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(part, json.dumps({"asked": asked, "seconds": seconds, "results": rows}).encode())
 
 
@@ -80,6 +80,6 @@ def evaluate_policy(group: Group, run: str, tasks: int, path: Path) -> None:
     started = time.monotonic()
     layers, summary = rl.evaluate(group, run, tasks, 1, 1, "")
     if group.rank == 0:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         seconds = round(time.monotonic() - started, 1)
         write_json(path, plain({"batch": 1, "seconds": seconds, "layers": layers, **dataclasses.asdict(summary)}))

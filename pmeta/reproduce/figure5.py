@@ -11,7 +11,7 @@ from pmeta.evaluate import evaluate_task, evaluation_loop
 from pmeta.evaluate_command import load, open_images, restore
 from pmeta.inner import Scores
 from pmeta.layers import Network
-from pmeta.runs import write_json
+from pmeta.runs import make_folder, write_json
 from pmeta.train import choose_device, task
 from pmeta.workers import Group
 
@@ -39,6 +39,7 @@ def measure(group: Group, run: str, split: str, tasks: int) -> None:
         found.append((evaluate_task(loop, meta, drawn).ratios, sample_scores(net, scores, len(drawn.support_x))))
     found = group.gather(found)
     if group.rank == 0:
+        make_folder(path_of(Path(run), split).parent)
         write_json(path_of(Path(run), split), _summary(net, meta.updates(), found) | {"split": split, "eval_tasks": tasks})
 
 

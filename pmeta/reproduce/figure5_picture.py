@@ -1,7 +1,8 @@
 """The picture of figure 5: a row for each number of shots, a panel for each step, and the cosine similarity at the right."""
 
+import io
 import json
-from pathlib import Path
+import textwrap
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -11,7 +12,7 @@ from pmeta.reproduce import figure5
 from pmeta.reproduce.cells import FIGURE5, TITLES
 from pmeta.reproduce.queue import Options
 from pmeta.reproduce.results import FORMAT
-from pmeta.runs import write_json
+from pmeta.runs import write_atomically, write_json
 
 UPDATED, FROZEN, ALIKE = "#0072b2", "#bbbbbb", "#d55e00"
 
@@ -36,31 +37,38 @@ def _series(name: str, options: Options) -> dict[str, Any]:
 
 
 def write(options: Options) -> None:
-    """OUT/figure5.json, .svg and .png; no picture as long as there is nothing to see."""
-    found = collect(options)
-    write_json(options.out / "figure5.json", found)
+    """OUT/figure5.json, .svg and .png, if anything is new; no picture as long as there is nothing to see."""
+    found, path = collect(options), options.out / "figure5.json"
+    if path.exists() and json.loads(path.read_text()) == found:
+        return
     if any(not s["missing"] for s in found["series"]):
+        picture = draw(found)
         for kind in ("svg", "png"):
-            draw(found, options.out / f"figure5.{kind}")
+            image = io.BytesIO()
+            picture.savefig(image, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
+            write_atomically(path.with_suffix(f".{kind}"), image.getvalue())
+    write_json(path, found)
 
 
-def draw(found: dict[str, Any], path: Path) -> None:
+def draw(found: dict[str, Any]) -> Figure:
     """Bars are means over tasks (left) and over pairs of samples (right), whiskers one standard deviation."""
     series = [s for s in found["series"] if not s["missing"]]
     steps = max(len(s["ratios"]) for s in series)
-    figure = Figure(figsize=(2.05 * (steps + 1) + 0.4, 2.35 * len(series) + 0.75), layout="constrained")
+    width = 2.05 * (steps + 1) + 0.4
+    figure = Figure(figsize=(width, 2.35 * len(series) + 0.9), layout="constrained")
     grid = figure.subplots(len(series), steps + 1, squeeze=False, sharey=True)
     for axes, s in zip(grid, series, strict=True):
         for k, ax in enumerate(axes[:-1]):
             _panel(ax, s["layers"], s["ratios"][k], s["ratios_std"][k], s["updated"][k], UPDATED)
             ax.set_title(f"step {k + 1}", fontsize=9)
         _panel(axes[-1], s["layers"], s["cosine"], s["cosine_std"], s["updated"][0], ALIKE)
-        axes[-1].set_title("likeness of scores, step 1", fontsize=9)
+        axes[-1].set_title("similarity of scores, step 1", fontsize=9)
         axes[0].set_ylabel(f"5-way {s['shots']}-shot\nshare of weights updated", fontsize=9)
     for ax in grid[:-1].flat:
         ax.tick_params(labelbottom=False)
-    figure.suptitle(_caption(found, series), fontsize=8.5, x=0.01, ha="left")
-    figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
+    lines = [line for part in _caption(found, series) for line in textwrap.wrap(part, round(15.5 * width))]
+    figure.suptitle("\n".join(lines), fontsize=8.5, x=0.01, ha="left")
+    return figure
 
 
 def _panel(ax: Axes, layers: list[str], mean: list[float], std: list[float], updated: list[bool], color: str) -> None:
@@ -81,11 +89,11 @@ def _panel(ax: Axes, layers: list[str], mean: list[float], std: list[float], upd
         ax.spines[side].set_visible(False)
 
 
-def _caption(found: dict[str, Any], series: list[dict[str, Any]]) -> str:
+def _caption(found: dict[str, Any], series: list[dict[str, Any]]) -> tuple[str, str]:
     s = series[0]
     return (
         f"Left: share of each layer's weights that a step updates, mean ± std over {s['eval_tasks']} unseen tasks "
-        f"({', '.join(found['data'])}, {found['split']}); 0: its step size is zero.\n"
+        f"({', '.join(found['data'])}, {found['split']}); 0: its step size is zero.",
         f"Right: cosine similarity of the scores of two random samples, mean ± std over {s['pairs']} pairs; grey: not updated "
-        "at step 1; fc has no attention."
+        "at step 1; fc has no attention.",
     )

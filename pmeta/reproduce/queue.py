@@ -1,6 +1,7 @@
 """The queue of runs: what is done is not done again, what was stopped goes on, what another process does is left to it."""
 
 import dataclasses
+import importlib.util
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from pmeta.rl.config import RLConfig
 from pmeta.rl.train import train as train_policy
 from pmeta.runs import BusyError, Run, write_json
 from pmeta.train import MAY_DIFFER, train
+
+NO_IMAGES = "no MiniImageNet to train on: --data mini=DIR"
 
 
 @dataclass(frozen=True)
@@ -73,9 +76,10 @@ def run_folder(out: Path, training: str, seed: int) -> Path:
 def trainable(training: Training, options: Options) -> str:
     """Why a training is left out, or nothing."""
     if training.is_rl:
-        return ""
+        there = "cheetah" not in training.base or importlib.util.find_spec("mujoco")
+        return "" if there else "the Half-Cheetah needs MuJoCo: pip install 'p-meta[rl]'"
     if "mini" not in options.datasets:
-        return "no MiniImageNet to train on"
+        return NO_IMAGES
     if "resnet12" in training.base and SCALES[options.scale].resnet12 is None:
         return f"ResNet12 is not trained at --scale {options.scale}: a task takes a core about a minute"
     return ""

@@ -1,5 +1,6 @@
 """What is there of a table: ours beside the paper's, cell by cell, read from the run folders and from the cost model."""
 
+import functools
 import json
 import math
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from pmeta.reproduce.data import TITLES as DATA
 from pmeta.reproduce.queue import Options, trainable
 
 FORMAT = {"format": "pmeta-results", "version": 1}
+_figures = functools.cache(figures)
 REFERENCE = {"table4": "x/x", "table7": "x/x"}
 """The row that the others are compared with, task by task."""
 
@@ -24,13 +26,14 @@ def table(name: str, options: Options) -> dict[str, Any]:
     cells = TABLES[name]
     filled = [fill(cell, options) for cell in cells]
     splits = {cell["split"] for cell in filled if cell.get("split")}
+    images = name not in ("table1", "table3")
     return {
         **FORMAT,
         "name": name,
         "title": TITLES[name],
         "scale": options.scale,
-        "data": [dataset.title for dataset in options.datasets.values()],
-        "split": " and ".join(sorted(splits)) or None,
+        "data": [dataset.title for dataset in options.datasets.values()] if images else [],
+        "split": " and ".join(sorted(splits)) if images and splits else None,
         "rows": list(dict.fromkeys(cell.row for cell in cells)),
         "columns": list(dict.fromkeys(cell.column for cell in cells)),
         "cells": filled,
@@ -132,7 +135,7 @@ def _cost(cell: Cell, options: Options) -> dict[str, Any]:
         trained = _cost_of_training(cell, key, options)
         if trained:
             return trained
-    ours = figures(CostConfig(backbone, method, shots, batch="all" if cell.batch is None else cell.batch))
+    ours = _figures(CostConfig(backbone, method, shots, batch="all" if cell.batch is None else cell.batch))
     found: dict[str, Any] = {"ours": ours[key]}
     if METHODS[method].sparse_alpha:
         found |= {"at_most": True, "note": "The most that training can leave: every layer counts as updated"}

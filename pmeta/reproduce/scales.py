@@ -37,7 +37,7 @@ class Scale:
 SCALES = {
     "smoke": Scale(
         images={
-            "image_size": 16,
+            "image_size": 28,
             "channels": 4,
             "groups": 2,
             "n_query": 1,

@@ -15,7 +15,7 @@ from pmeta.reproduce.cells import TRAININGS, Cell
 from pmeta.reproduce.data import TITLES, missing_line, open_datasets
 from pmeta.reproduce.estimate import Estimate, in_words
 from pmeta.reproduce.queue import Job, Options, Step
-from pmeta.reproduce.scales import SCALES
+from pmeta.reproduce.scales import configuration
 
 if TYPE_CHECKING:
     from pmeta.reproduce.command import ReproduceConfig
@@ -43,19 +43,21 @@ def run(config: "ReproduceConfig", asked: Sequence[str], cells: Sequence[Cell], 
 def prepare(config: "ReproduceConfig", out: Path) -> Options:
     """The options of the queue; opens the data."""
     words = config.data or (("glyphs",) if config.scale == "smoke" else ())
-    size = SCALES[config.scale].images.get("image_size", 84)
+    for name in ("navigation-pmeta", "4conv-1shot-pmeta"):  # a mistake in --set is told before the data are opened
+        settings = configuration(TRAININGS[name], config.scale, "", config.tasks, config.set)
     count = config.workers or (1 if config.scale == "smoke" else workers.default_workers())
-    datasets = open_datasets(words, size)
+    datasets = open_datasets(words, settings.image_size)  # type: ignore[union-attr]
     return Options(out, config.scale, datasets, config.seeds, config.tasks, config.eval_tasks, config.set, count)
 
 
 def left_out(cells: Sequence[Cell], options: Options) -> list[str]:
-    """One line for every data set that is asked for and not there, and for trainings beyond the schedule."""
-    images = [c for c in cells if c.training and not c.cost and not TRAININGS[c.training].is_rl]
+    """One line for every data set that is asked for and not there, and for trainings that cannot be had."""
+    measured = [cell for cell in cells if cell.training and not cell.cost]
+    images = [cell for cell in measured if not TRAININGS[cell.training].is_rl]
     wanted = {"mini", *(cell.data for cell in images)} if images else set()
     lines = [missing_line(name) for name in TITLES if name in wanted and name not in options.datasets]
-    reasons = {queue.trainable(TRAININGS[cell.training], options) for cell in images}
-    return lines + [f"{why}." for why in sorted(reasons) if why.startswith("ResNet12")]
+    reasons = dict.fromkeys(queue.trainable(TRAININGS[cell.training], options) for cell in measured)
+    return lines + [f"{why}." for why in reasons if why and why != queue.NO_IMAGES]
 
 
 def write(asked: Sequence[str], options: Options) -> None:

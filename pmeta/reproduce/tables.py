@@ -3,31 +3,33 @@
 import csv
 import fcntl
 import io
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pmeta.runs import write_atomically, write_json
+from pmeta.runs import make_folder, plain, write_atomically
 
 FIELDS = ("row", "column", "unit", "ours", "ci95", "paper", "tasks", "seeds", "eval_tasks", "split", "run", "missing", "note")
-DIGITS = {"%": 1, "MB": 2, "GMAC": 2, "": 1}
 
 
 @contextmanager
 def only_one_writes(out: Path) -> Iterator[None]:
     """Two queues may share a folder: their tables are written one after the other."""
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     with (out / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def write(table: dict[str, Any], out: Path) -> None:
-    """OUT/tableN.json, .csv and .md."""
-    write_json(out / f"{table['name']}.json", table)
-    write_atomically(out / f"{table['name']}.csv", as_csv(table).encode())
-    write_atomically(out / f"{table['name']}.md", as_markdown(table).encode())
+    """OUT/tableN.json, .csv and .md, those that are new."""
+    texts = {"json": json.dumps(plain(table), indent=2) + "\n", "csv": as_csv(table), "md": as_markdown(table)}
+    for kind, text in texts.items():
+        path = out / f"{table['name']}.{kind}"
+        if not path.exists() or path.read_text() != text:
+            write_atomically(path, text.encode())
 
 
 def as_csv(table: dict[str, Any]) -> str:
@@ -55,25 +57,27 @@ def as_markdown(table: dict[str, Any]) -> str:
 
 
 def _about(table: dict[str, Any]) -> str:
-    data = ", ".join(table["data"]) or "no images"
+    data = f" Data: {', '.join(table['data'])}." if table["data"] else ""
     split = f" Classes evaluated on: {table['split']}." if table["split"] else ""
-    return f"Ours ± CI95, the paper's in brackets. Scale: {table['scale']}. Data: {data}.{split}"
+    return f"Ours ± CI95, the paper's in brackets; – is missing, see below. Scale: {table['scale']}.{data}{split}"
 
 
-def _number(value: float, unit: str) -> str:
-    digits = DIGITS[unit] if unit in ("%", "") or abs(value) >= 0.1 else 3
-    return f"{value:.{digits}f}"
+def _digits(cell: dict[str, Any]) -> int:
+    """As many as the paper prints."""
+    if cell["unit"] in ("%", ""):
+        return 1
+    return 2 if round(cell["paper"], 2) == cell["paper"] else 3
 
 
 def _shown(cell: dict[str, Any] | None) -> str:
     if cell is None:
         return ""
-    paper = f"({cell['paper']:.1f})" if cell["unit"] in ("%", "") else f"({cell['paper']:g})"
+    digits = _digits(cell)
+    paper = f"({cell['paper']:.{digits}f})"
     if cell["ours"] is None:
         return f"– {paper}"
-    ours = _number(cell["ours"], cell["unit"])
-    ci95 = "" if cell["ci95"] is None else f" ± {_number(cell['ci95'], cell['unit'])}"
-    return f"{'≤ ' if cell.get('at_most') else ''}{ours}{ci95} {paper}"
+    ci95 = "" if cell["ci95"] is None else f" ± {cell['ci95']:.{digits}f}"
+    return f"{'≤ ' if cell.get('at_most') else ''}{cell['ours']:.{digits}f}{ci95} {paper}"
 
 
 def _grid(heads: list[str], body: list[list[str]]) -> str:
@@ -111,16 +115,24 @@ def _runs(table: dict[str, Any]) -> list[str]:
 
 def _notes(table: dict[str, Any]) -> list[str]:
     """What is missing and why, and what to know about a figure, each reason once."""
-    reasons: dict[str, list[str]] = {}
+    reasons: dict[str, list[dict[str, Any]]] = {}
     for cell in table["cells"]:
-        name = f"{cell['row']} {cell['column']}"
-        if cell["missing"]:
-            reasons.setdefault(f"Missing ({cell['missing']})", []).append(name)
-        if cell.get("note"):
-            reasons.setdefault(cell["note"].rstrip("."), []).append(name)
-    lines = [f"- {why}: {_some(names)}." for why, names in reasons.items()]
+        for text in (f"Missing ({cell['missing']})" if cell["missing"] else "", cell.get("note", "").rstrip(".")):
+            if text:
+                reasons.setdefault(text, []).append(cell)
+    lines = [f"- {text}: {', '.join(_places(cells, table['cells']))}." for text, cells in reasons.items()]
     return ["\n".join(lines)] if lines else []
 
 
-def _some(names: list[str]) -> str:
-    return ", ".join(names) if len(names) <= 6 else f"{', '.join(names[:5])} and {len(names) - 5} more"
+def _places(some: list[dict[str, Any]], cells: list[dict[str, Any]]) -> list[str]:
+    """Names for some cells of a table: whole columns, else whole columns of a row, else one by one.
+
+    >>> grid = [{"row": r, "column": c} for r in "ab" for c in "xy"]
+    >>> _places([grid[1], grid[2], grid[3]], grid), _places(grid, grid)
+    (['column y', 'b x'], ['everything'])
+    """
+    if len(some) == len(cells):
+        return ["everything"]
+    columns = list(dict.fromkeys(cell["column"] for cell in some))
+    whole = [c for c in columns if [x for x in cells if x["column"] == c] == [x for x in some if x["column"] == c]]
+    return [f"column {c}" for c in whole] + [f"{x['row']} {x['column']}" for x in some if x["column"] not in whole]

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from pmeta.config import check_budget
 from pmeta.methods import Method, method
 
 
@@ -54,6 +55,8 @@ class RLConfig:
     """Share of the training after which small step sizes are set to zero for good and the penalty ends."""
     freeze_below: float = 0.1
     """What is small, as a share of alpha_0."""
+    memory_budget: str = ""
+    """Instead of lambda: adapting to an episode must fit in this much memory (such as 170kB), exact accounting."""
     val_every: int = 10
     """Meta epochs between two validations."""
     val_tasks: int = 40
@@ -77,7 +80,7 @@ class RLConfig:
             raise ValueError(f"--discount must be in (0, 1], got {self.discount}: it weighs later rewards.")
         if self.seed < 0 or self.lam < 0 or self.cg_damping < 0 or self.backtracks < 0:
             raise ValueError("--seed, --lam, --cg-damping and --backtracks must not be negative.")
-        self.method_row()
+        check_budget(self.memory_budget, self.method_row())
         if not 0 <= self.workers <= self.meta_batch:
             raise ValueError(
                 f"--workers must be from 0 to --meta-batch, got {self.workers} for {self.meta_batch} tasks: "

@@ -24,6 +24,7 @@ from pmeta.rl.policy import Env, initialise, policy_gradient
 from pmeta.runs import Run
 from pmeta.step_sizes import mu_fw_bound, updated_layers
 from pmeta.take_in import take_in
+from pmeta.train import budget_choice
 from pmeta.workers import Group
 
 MAY_DIFFER = ("out", "workers", "tensorboard")
@@ -42,7 +43,8 @@ def train(group: Group, config: RLConfig) -> dict[str, Any]:
             run.start(dataclasses.asdict(config), MAY_DIFFER)
         env = make_env(config)
         net, meta = build(config, env)
-        outer = Outer(InnerLoop(net, config.method_row(), policy_gradient), meta, schedule(config))
+        choose = budget_choice(net, meta, config.method_row(), config.memory_budget, config.episodes)
+        outer = Outer(InnerLoop(net, config.method_row(), policy_gradient), meta, schedule(config), choose)
         with RLLog(run, group, config, outer) as log:
             try:
                 while outer.done < config.epochs:
@@ -74,9 +76,10 @@ def build(config: RLConfig, env: Env) -> tuple[Network, Meta]:
 
 
 def schedule(config: RLConfig) -> Schedule:
-    """The settings of the step sizes; the trust region moves everything else."""
+    """The settings of the step sizes, where a memory budget takes the place of the penalty; the trust region moves the rest."""
     names = ("alpha_lr", "lam", "warm_up", "freeze_at", "freeze_below")
-    return Schedule(config.epochs, **{name: getattr(config, name) for name in names})
+    settings = {name: getattr(config, name) for name in names} | ({"lam": 0.0} if config.memory_budget else {})
+    return Schedule(config.epochs, **settings)
 
 
 def run_tasks(
