@@ -224,6 +224,6 @@ def test_a_full_disk(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mon
     monkeypatch.setattr("os.fsync", full)
     code, _, err = told(capsys, "table1", "--out", str(tmp_path))
     path = tmp_path / "table1.json"
-    message = f"cannot write {path} (No space left on device): make room there, or choose another --out."
+    message = f"cannot write {path} (No space left on device): make room there, or choose another place."
     assert (code, err) == (2, f"pmeta: error: {message}\n")
     assert [p.name for p in tmp_path.iterdir()] == [".lock"]

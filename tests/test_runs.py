@@ -1,12 +1,14 @@
 """The run folder: written whole or not at all, one process at a time, and clear words about what is wrong with it."""
 
 import errno
+import fcntl
 import json
 import math
 import os
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -90,9 +92,9 @@ def test_two_processes_do_not_train_in_one_folder(tmp_path: Path) -> None:
 def test_weird_places(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("x")
-    assert error_of(started, file) == f"cannot write {file} (File exists): make room there, or choose another --out."
+    assert error_of(started, file) == f"cannot write {file} (File exists): make room there, or choose another place."
     below = file / "run"
-    assert error_of(started, below) == f"cannot write {below} (Not a directory): make room there, or choose another --out."
+    assert error_of(started, below) == f"cannot write {below} (Not a directory): make room there, or choose another place."
     for path in (tmp_path, file):
         message = f"a run folder holds a config.json, {path} does not: train one with pmeta train."
         assert error_of(Run(path).config) == message
@@ -146,16 +148,58 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Mon
     path = tmp_path / "file"
     write_atomically(path, b"old")
     monkeypatch.setattr(os, broken, fail)
-    message = f"cannot write {path} (No space left on device): make room there, or choose another --out."
+    message = f"cannot write {path} (No space left on device): make room there, or choose another place."
     assert error_of(write_atomically, path, b"new") == message
     assert path.read_bytes() == b"old"
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_ctrl_c_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*args: Any) -> None:
+        raise KeyboardInterrupt
+
+    write_atomically(tmp_path / "file", b"old")
+    monkeypatch.setattr(os, "fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(tmp_path / "file", b"new")
+    assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [("file", b"old")]
+
+
+def test_only_a_plain_file_is_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path, why in (
+        (tmp_path / "pipe", "it is there and no plain file"),
+        (tmp_path, "Is a directory"),
+        (Path(), "Is a directory"),
+    ):
+        message = f"cannot write {path} ({why}): make room there, or choose another place."
+        assert error_of(write_atomically, path, b"new") == message
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_two_writers_take_turns(tmp_path: Path) -> None:
+    """The second waits for the first, and what a killed one left behind is overwritten."""
+    path = tmp_path / "file"
+    (tmp_path / ".file.part").write_bytes(b"left by a kill, and longer than what comes")
+    with (tmp_path / ".file.part").open("ab") as first:
+        fcntl.flock(first, fcntl.LOCK_EX)
+        second = threading.Thread(target=write_atomically, args=(path, b"second"))
+        second.start()
+        second.join(0.2)
+        assert second.is_alive()
+        first.truncate(0)
+        first.write(b"first")
+        first.flush()
+        os.replace(tmp_path / ".file.part", path)
+    second.join()
+    assert path.read_bytes() == b"second"
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
 
 
 def test_a_full_disk_is_told_when_metrics_are_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", fail)
     path = tmp_path / "metrics.jsonl"
-    message = f"cannot write {path} (No space left on device): make room there, or choose another --out."
+    message = f"cannot write {path} (No space left on device): make room there, or choose another place."
     assert error_of(Run(tmp_path).log, {"a": 1}) == message
 
 
