@@ -1,9 +1,11 @@
 """Adapt and predict on a device from model.pmeta: the C engine behind numpy. Needs no torch."""
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from ctypes import POINTER, c_char_p, c_float, c_int, c_size_t, c_uint32, c_void_p
 from functools import cache
+from math import prod
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -11,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pmeta import engine, flatfile
+from pmeta.files import write_atomically
 
 
 class _Model(ctypes.Structure):
@@ -79,7 +82,23 @@ class DeviceModel:
         if not (self._arena.flags.c_contiguous and self._arena.flags.writeable):
             raise ValueError("the arena is one block of memory that the engine may write, got an array that is not: copy it.")
         self._call("pm_start", self._arena.ctypes.data, self._arena.nbytes)
-        self.meta = flatfile.meta(data)
+        self.meta = self._facts(data)
+
+    def _facts(self, data: bytes) -> dict[str, Any]:
+        """What the file says of itself in JSON. The engine does not read it, so it is checked against the header here."""
+        try:
+            meta = flatfile.meta(data)
+            shapes = [meta["input_shape"], *(entry["shape"] for entry in meta["state"])]
+            fits = all(type(n) is int and n > 0 for shape in shapes for n in shape)
+            sample, *weights = [prod(shape) for shape in shapes]
+            fits = fits and sample * np.dtype(self.input_type).itemsize == self._m.input_bytes
+            fits = fits and 4 * sum(weights) <= self.state_bytes < 4 * sum(weights) + 16
+            fits = fits and all(type(entry["name"]) is str for entry in meta["state"])
+        except (ValueError, KeyError, TypeError, RecursionError):
+            fits = False
+        if not fits:
+            raise EngineError("the names and shapes in the file do not fit its header: write it again with `pmeta export`.")
+        return meta
 
     def _call(self, name: str, *args: Any) -> None:
         status = getattr(self._lib, name)(ctypes.byref(self._m), *args)
@@ -136,32 +155,39 @@ class DeviceModel:
         x, y = self._samples(x), self._labels(y)
         if len(x) != len(y) or len(x) == 0:
             raise ValueError(f"a support set has as many labels as samples, at least one, got {len(x)} and {len(y)}.")
-        self.reset()
-        self._call("pm_begin", len(x))
         losses, milliseconds = np.zeros(self.steps, np.float32), np.zeros(self.steps)
         loss = c_float()
-        for k in range(self.steps):
-            start = perf_counter()
-            for sample, label in zip(x, y, strict=True):
-                self._call("pm_feed", sample.ctypes.data, int(label), ctypes.byref(loss))
-                losses[k] += loss.value / len(x)
-            self._call("pm_step")
-            milliseconds[k] = 1000 * (perf_counter() - start)
+        with self._whole_adaptation(len(x)):
+            for k in range(self.steps):
+                start = perf_counter()
+                for sample, label in zip(x, y, strict=True):
+                    self._call("pm_feed", sample.ctypes.data, int(label), ctypes.byref(loss))
+                    losses[k] += loss.value / len(x)
+                self._call("pm_step")
+                milliseconds[k] = 1000 * (perf_counter() - start)
         return Adaptation(losses, milliseconds)
+
+    @contextmanager
+    def _whole_adaptation(self, n: int) -> Iterator[None]:
+        """From the meta-trained weights to adapted ones, or back: half a step is no place to go on from."""
+        self.reset()
+        try:
+            self._call("pm_begin", n)
+            yield
+            if not all(np.isfinite(w).all() for w in self.weights().values()):
+                raise ValueError("adapted weights must be finite, these are not: the steps diverged, take other samples.")
+        except BaseException:
+            self.reset()
+            raise
 
     def adapt_with(self, x: np.ndarray, gradient: Any) -> None:
         """K steps with a loss of the caller's: `gradient(i, output)` gives d loss_i / d output, divided by the support size."""
         x = self._samples(x)
-        self.reset()
-        self._call("pm_begin", len(x))
-        try:
+        with self._whole_adaptation(len(x)):
             for _ in range(self.steps):
                 for i, sample in enumerate(x):
                     self._feed(sample, lambda output, i=i: gradient(i, output))
                 self._call("pm_step")
-        except BaseException:
-            self.reset()  # half a step is no place to go on from
-            raise
 
     def _feed(self, sample: np.ndarray, gradient: Any) -> None:
         out = np.empty((self._m.rows, self.outputs), np.float32)
@@ -210,15 +236,18 @@ class DeviceModel:
         self._call("pm_reset")
 
     def save(self, path: str | Path) -> None:
-        """Write a model whose first weights are the adapted ones."""
-        Path(path).write_bytes(flatfile.with_state(self._data.tobytes(), self.state()))
+        """Write a model whose first weights are the adapted ones, whole or not at all."""
+        write_atomically(Path(path), flatfile.with_state(self._data.tobytes(), self.state()))
 
     def _labels(self, y: Sequence[int] | np.ndarray) -> np.ndarray:
         if self._m.rows != 1:
             raise ValueError("labels are for a classifier, this model gives many rows for a sample: use adapt_with.")
         y = np.asarray(y)
-        if y.ndim != 1 or (len(y) and (y.dtype.kind not in "iu" or y.min() < 0 or y.max() >= self.outputs)):
-            raise ValueError(f"a label is one of the model's classes, a whole number from 0 to {self.outputs - 1}, got {y}.")
+        rule = f"a label is one of the model's classes, a whole number from 0 to {self.outputs - 1}, for each sample"
+        if y.ndim != 1 or (len(y) and y.dtype.kind not in "iu"):
+            raise ValueError(f"{rule}, got {y.dtype} of shape {y.shape}.")
+        if len(y) and (y.min() < 0 or y.max() >= self.outputs):
+            raise ValueError(f"{rule}, got {y.min()} to {y.max()}.")
         return y
 
     def _samples(self, x: np.ndarray) -> np.ndarray:
@@ -228,6 +257,9 @@ class DeviceModel:
                 f"the model reads {self.input_type} samples of shape {self.input_shape}, "
                 f"got {x.dtype} samples of shape {x.shape[1:]}."
             )
+        if self.input_type == "float32" and not np.isfinite(x).all():
+            bad = np.flatnonzero(~np.isfinite(x).all(axis=tuple(range(1, x.ndim))))
+            raise ValueError(f"samples must be finite, {len(bad)} of {len(x)} are not, the first is number {bad[0]}: mend it.")
         return np.ascontiguousarray(x)
 
 

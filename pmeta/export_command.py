@@ -11,8 +11,9 @@ from rich.table import Table
 
 from pmeta.evaluate_command import load, restore
 from pmeta.export import Exported, export
+from pmeta.files import write_atomically
 from pmeta.images import SCALE, SHIFT
-from pmeta.runs import Run, write_atomically
+from pmeta.runs import Run
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from pmeta.files import write_atomically
 from pmeta.report_page import page
 from pmeta.report_read import Given, read
-from pmeta.runs import write_atomically
 
 EXAMPLE = """examples:
   pmeta report runs/first                          a run

@@ -1,7 +1,5 @@
 """The run folder: settings, metrics and checkpoints, each written so that a kill at any moment loses nothing."""
 
-import contextlib
-import errno
 import fcntl
 import json
 import math
@@ -10,6 +8,8 @@ import platform
 from importlib.metadata import version
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
+
+from pmeta.files import cannot_write, write_atomically
 
 if TYPE_CHECKING:  # what reads JSON alone starts without torch
     from torch import Tensor
@@ -28,46 +28,6 @@ class Checkpoint(NamedTuple):
     info: dict[str, Any]
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Put a whole file in place of the old one, or leave the old one. Processes that write the same file take turns."""
-    try:
-        _check_place(path)
-        part = path.with_name(f".{path.name}.part")
-        with _open_alone(part) as file:
-            try:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-                os.replace(part, path)
-            except BaseException:  # Ctrl-C too
-                with contextlib.suppress(OSError):
-                    part.unlink()
-                raise
-    except OSError as error:
-        raise _cannot_write(path, error) from None
-
-
-def _check_place(path: Path) -> None:
-    """A file may be replaced; a folder, a pipe or a device may not."""
-    if path.is_dir():
-        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
-    if path.exists() and not path.is_file():
-        raise OSError(errno.EEXIST, "it is there and no plain file")
-
-
-def _open_alone(part: Path) -> IO[bytes]:
-    """The empty file `part`, locked; waits while another process writes there."""
-    while True:
-        file = part.open("ab")
-        with contextlib.suppress(OSError):  # a file system without locks
-            fcntl.flock(file, fcntl.LOCK_EX)
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(file.fileno()), os.stat(part)):
-                file.truncate(0)
-                return file
-        file.close()  # the other process has put it in its place
-
-
 def write_json(path: Path, value: Any) -> None:
     """JSON for people to read, atomically."""
     write_atomically(path, (json.dumps(plain(value), indent=2) + "\n").encode())
@@ -84,18 +44,6 @@ def plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [plain(v) for v in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def make_folder(path: Path) -> None:
-    """Make a folder, and those above it, if it is not there."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _cannot_write(path, error) from None
-
-
-def _cannot_write(path: Path, error: OSError) -> ValueError:
-    return ValueError(f"cannot write {path} ({error.strerror}): make room there, or choose another place.")
 
 
 class Run:
@@ -171,7 +119,7 @@ class Run:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = (self.path / ".lock").open("w")
         except OSError as error:
-            raise _cannot_write(self.path, error) from None
+            raise cannot_write(self.path, error) from None
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -212,7 +160,7 @@ class Run:
                 os.fsync(file.fileno())
                 return file.tell()
         except OSError as error:
-            raise _cannot_write(path, error) from None
+            raise cannot_write(path, error) from None
 
     def rewind_metrics(self, length: int) -> None:
         """Drop the lines that were logged after the checkpoint from which the run goes on."""

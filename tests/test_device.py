@@ -1,5 +1,6 @@
 """The engine behind numpy: equal to PyTorch after K steps, in the bytes that were promised."""
 
+import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -264,6 +265,23 @@ def test_damaged_files_are_refused_with_the_reason() -> None:
     refuses(flatfile.seal(data[:at] + b"\xf0\xff\xff\x0f" + data[at + 4 :]), "does not fit")
 
 
+def test_what_a_file_says_of_itself_fits_its_header() -> None:
+    """Else the engine, which goes by the header, would read beyond samples of the shape in the JSON."""
+    data = case("mlp", "maml", seed=13).exported.data
+    at, size = (flatfile.header(data)[name] for name in ("at_meta", "meta_bytes"))
+    right = {**flatfile.meta(data), "method": ""}  # room for longer numbers
+    first, *rest = right["state"]
+    for wrong in (
+        *("{", [], {}),
+        *({**right, "input_shape": shape} for shape in ([1], [-1, -20], [20.0], "x", None, [right["input_shape"]])),
+        *({**right, "state": state} for state in ([], rest, [{**first, "shape": [1]}, *rest], [{"name": "w"}], 5)),
+    ):
+        text = wrong.encode() if isinstance(wrong, str) else json.dumps(wrong, separators=(",", ":")).encode()
+        assert len(text) <= size
+        with pytest.raises(device.EngineError, match="names and shapes in the file do not fit its header"):
+            device.DeviceModel(flatfile.seal(data[:at] + text.ljust(size) + data[at + size :]))
+
+
 def test_every_word_of_the_tables_is_checked_or_harmless() -> None:
     """Each word in turn set to a hostile value: the model is refused, or runs within its arena."""
     c = case("mlp", "pmeta", seed=14)
@@ -303,6 +321,40 @@ def test_wrong_calls_are_refused() -> None:
         model._call("pm_step")
     with pytest.raises(device.EngineError, match="not the one that the model has"):
         model.restore(b"1234")
+
+
+def test_numbers_that_are_none_are_refused() -> None:
+    c = case("mlp", "maml", seed=15)
+    model = c.device()
+    scores = model.scores(c.raw)
+    broken = c.raw.copy()
+    broken[3, 0] = np.nan
+    for call in (model.predict, lambda x: model.adapt(x, c.y.numpy())):
+        with pytest.raises(ValueError, match="samples must be finite, 1 of 5 are not, the first is number 3: mend it"):
+            call(broken)
+    with pytest.raises(ValueError, match="adapted weights must be finite, these are not: the steps diverged"):
+        model.adapt(c.raw * np.float32(1e30), c.y.numpy())
+    assert np.array_equal(model.scores(c.raw), scores)  # the model is as it was
+
+
+def test_ctrl_c_ends_an_adaptation_at_the_meta_trained_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    c = case("mlp", "maml", seed=15)
+    model = c.device()
+    scores, call = model.scores(c.raw), model._call
+    steps = 0
+
+    def interrupted(name: str, *args: object) -> None:
+        nonlocal steps
+        call(name, *args)
+        steps += name == "pm_step"
+        if steps == 2:
+            steps = 0
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(model, "_call", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        model.adapt(c.raw, c.y.numpy())
+    assert np.array_equal(model.scores(c.raw), scores)
 
 
 def test_inference_needs_less_than_adaptation() -> None:

@@ -8,6 +8,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 ROOMS = [  # files in one line may import each other
     ("errors",),
+    ("files",),
     ("engine",),
     ("kernels",),
     ("cost_ops", "cost_memory", "cost_backbones", "cost"),
@@ -48,7 +49,7 @@ ROOMS = [  # files in one line may import each other
 TASKS = ("pool", "image_files", "image_cache", "glyphs", "image_decode", "images", "importers")
 METHOD = ("attention", "step_sizes", "layers", "take_in", "trace", "meta", "inner", "methods", "outer", "autograd", "backbones")
 WITHOUT_TORCH = ("errors", "cli", "methods", "cost_ops", "cost_memory", "cost_backbones", "cost", "cost_paper", "cost_command")
-ON_THE_DEVICE = ("adapt_command", "device", "engine", "flatfile")
+ON_THE_DEVICE = ("adapt_command", "device", "engine", "files", "flatfile")
 
 
 def room(module: str) -> str:

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 import torch
 
-from pmeta.runs import Run, plain, write_atomically, write_json
+from pmeta.files import write_atomically
+from pmeta.runs import Run, plain, write_json
 
 CONFIG = {"tasks": 4, "out": "x", "lr": 0.5}
 

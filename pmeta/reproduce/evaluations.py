@@ -13,8 +13,9 @@ from rich.progress import track
 
 from pmeta.evaluate import TaskResult, summarise
 from pmeta.evaluate_command import EvaluateConfig, prepare
+from pmeta.files import make_folder, write_atomically
 from pmeta.rl import evaluate_command as rl
-from pmeta.runs import make_folder, plain, write_atomically, write_json
+from pmeta.runs import plain, write_json
 from pmeta.workers import Group
 
 PART = 100

@@ -9,9 +9,10 @@ from torch import Tensor
 
 from pmeta.evaluate import evaluate_task, evaluation_loop
 from pmeta.evaluate_command import load, open_images, restore
+from pmeta.files import make_folder
 from pmeta.inner import Scores
 from pmeta.layers import Network
-from pmeta.runs import make_folder, write_json
+from pmeta.runs import write_json
 from pmeta.train import choose_device, task
 from pmeta.workers import Group
 

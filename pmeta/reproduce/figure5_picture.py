@@ -8,11 +8,12 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from pmeta.files import write_atomically
 from pmeta.reproduce import figure5
 from pmeta.reproduce.cells import FIGURE5, TITLES
 from pmeta.reproduce.queue import Options
 from pmeta.reproduce.results import FORMAT
-from pmeta.runs import write_atomically, write_json
+from pmeta.runs import write_json
 
 UPDATED, FROZEN, ALIKE = "#0072b2", "#bbbbbb", "#d55e00"
 

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pmeta.runs import make_folder, plain, write_atomically
+from pmeta.files import make_folder, write_atomically
+from pmeta.runs import plain
 
 FIELDS = ("row", "column", "unit", "ours", "ci95", "paper", "tasks", "seeds", "eval_tasks", "split", "run", "missing", "note")
 

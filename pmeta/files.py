@@ -1,0 +1,61 @@
+"""Files written whole or not at all, also by two processes at once, and clear words where that cannot be."""
+
+import contextlib
+import errno
+import fcntl
+import os
+from pathlib import Path
+from typing import IO
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Put a whole file in place of the old one, or leave the old one. Processes that write the same file take turns."""
+    try:
+        _check_place(path)
+        part = path.with_name(f".{path.name}.part")
+        with _open_alone(part) as file:
+            try:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+                os.replace(part, path)
+            except BaseException:  # Ctrl-C too
+                with contextlib.suppress(OSError):
+                    part.unlink()
+                raise
+    except OSError as error:
+        raise cannot_write(path, error) from None
+
+
+def _check_place(path: Path) -> None:
+    """A file may be replaced; a folder, a pipe or a device may not."""
+    if path.is_dir():
+        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EEXIST, "it is there and no plain file")
+
+
+def _open_alone(part: Path) -> IO[bytes]:
+    """The empty file `part`, locked; waits while another process writes there."""
+    while True:
+        file = part.open("ab")
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(file, fcntl.LOCK_EX)
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), os.stat(part)):
+                file.truncate(0)
+                return file
+        file.close()  # the other process has put it in its place
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder, and those above it, if it is not there."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(path, error) from None
+
+
+def cannot_write(path: Path, error: OSError) -> ValueError:
+    """The error that tells the user so."""
+    return ValueError(f"cannot write {path} ({error.strerror}): make room there, or choose another place.")
