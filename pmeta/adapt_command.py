@@ -8,11 +8,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tyro
+from PIL import UnidentifiedImageError
 from rich.console import Console
 from rich.table import Table
 
-from pmeta.device import Adaptation, DeviceModel, load
+from pmeta.device import Adaptation, DeviceModel, EngineError, load
 from pmeta.image_decode import UNREADABLE, decode
+from pmeta.image_files import Member, read
 
 
 @dataclass(frozen=True)
@@ -45,26 +47,61 @@ class Samples(NamedTuple):
 def main(argv: list[str]) -> None:
     """Run the command."""
     config = tyro.cli(AdaptConfig, args=argv, prog="pmeta adapt", description=AdaptConfig.__doc__)
-    model = load(config.model)
+    model = open_model(config.model)
     support = read_samples(config.support, model)
-    if support.labels is None:
-        raise ValueError(f"a support set has a folder for each class, {config.support} has pictures but no folders in it.")
-    if len(support.classes) > model.outputs:
-        raise ValueError(f"the model tells {model.outputs} classes apart, {config.support} has {len(support.classes)}.")
-    query = read_samples(config.query, model) if config.query else None
-    if query and query.labels is not None and query.classes != support.classes and not config.query.endswith(".npy"):
-        raise ValueError(
-            f"the queries have the classes of the support set, {', '.join(support.classes)}, got {', '.join(query.classes)}."
-        )
+    check_support(config.support, support, model)
+    query = read_queries(config.query, model, support) if config.query else None
     before = model.weights()
     adaptation = model.adapt(support.x, support.labels)
     found = report(model, adaptation, before, support, query)
-    if config.save:
-        model.save(config.save)
     if config.json:
         print(json.dumps(found))
     else:
         show(found, sys.stdout.isatty())
+    if config.save:
+        model.save(config.save)
+
+
+def open_model(path: str) -> DeviceModel:
+    """The classifier in a file."""
+    try:
+        model = load(path)
+    except OSError as error:
+        raise ValueError(f"cannot read {path} ({error.strerror}): a model is a file that pmeta export wrote.") from None
+    except EngineError as error:
+        raise ValueError(f"{path}: {error}") from None
+    if model.rows != 1:
+        raise ValueError(f"pmeta adapt takes a classifier, {path} is a policy: adapt it in Python, with adapt_with.")
+    return model
+
+
+def check_support(path: str, support: Samples, model: DeviceModel) -> None:
+    """Raise ValueError unless there are classes, each with samples, and no more than the model has outputs."""
+    if support.labels is None:
+        what = f"the array has one axis less, {support.x.shape}" if path.endswith(".npy") else "pictures but no folders in it"
+        raise ValueError(f"a support set has samples by class, (classes, samples, *shape) or a folder each; {path}: {what}.")
+    if len(support.classes) > model.outputs:
+        raise ValueError(
+            f"the model tells {model.outputs} classes apart, {path} has {len(support.classes)}: "
+            "leave some out, or train with a larger --n-way."
+        )
+    without = [name for i, name in enumerate(support.classes) if i not in support.labels]
+    if without:
+        raise ValueError(f"each class is learned from a sample at least, {path} has none of {', '.join(without)}: add some.")
+
+
+def read_queries(path: str, model: DeviceModel, support: Samples) -> Samples:
+    """Samples to name, their labels counted as those of the support set; they may be of some of its classes alone."""
+    query = read_samples(path, model)
+    if query.labels is None:
+        return query
+    known = support.classes
+    if path.endswith(".npy"):  # classes of an array have numbers alone
+        query = query._replace(classes=[known[i] if i < len(known) else f"number {i}" for i in range(len(query.classes))])
+    strange = [name for name in query.classes if name not in known]
+    if strange:
+        raise ValueError(f"queries are of the support set's classes, {', '.join(known)}, got {', '.join(strange)} in {path}.")
+    return query._replace(labels=np.array([known.index(query.classes[label]) for label in query.labels]), classes=known)
 
 
 def read_samples(path: str, model: DeviceModel) -> Samples:
@@ -72,12 +109,18 @@ def read_samples(path: str, model: DeviceModel) -> Samples:
     root = Path(path)
     if root.suffix == ".npy":
         return _read_array(root, model)
-    if not root.is_dir():
-        raise ValueError(f"samples are in a folder or a .npy file, got {path}.")
+    if not path or not root.is_dir():
+        raise ValueError(f"samples are in a folder or a .npy file, got {path or 'an empty name'}.")
     folders = sorted(p for p in root.iterdir() if p.is_dir() and not p.name.startswith("."))
-    files = [(p, label) for label, folder in enumerate(folders) for p in _files(folder)] or [(p, 0) for p in _files(root)]
+    loose = [(p, 0) for p in _files(root)]
+    if folders and loose:
+        raise ValueError(
+            f"pictures lie all in folders by class or all without, {path} has {loose[0][0].name} beside "
+            f"{folders[0].name}/: move the one or the other."
+        )
+    files = [(p, label) for label, folder in enumerate(folders) for p in _files(folder)] or loose
     if not files:
-        raise ValueError(f"there are no pictures in {path}.")
+        raise ValueError(f"there are no pictures in {path}: give a folder of pictures, or of a folder for each class.")
     x = np.stack([_picture(p, model) for p, _ in files])
     labels = np.array([label for _, label in files]) if folders else None
     return Samples(x, [str(p.relative_to(root)) for p, _ in files], labels, [f.name for f in folders])
@@ -88,10 +131,21 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _read_array(path: Path, model: DeviceModel) -> Samples:
-    x = np.load(path, allow_pickle=False)
+    try:
+        with path.open("rb") as file:
+            x = np.lib.format.read_array(file, allow_pickle=False)
+    except OSError as error:
+        raise ValueError(f"cannot read {path} ({error.strerror}): give a file that numpy.save wrote.") from None
+    except (ValueError, EOFError, MemoryError) as error:
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise ValueError(f"cannot read {path} ({reason}): write it again with numpy.save.") from None
     grouped = x.ndim == len(model.input_shape) + 2
-    if x.shape[1 + grouped :] != model.input_shape:
-        raise ValueError(f"{path} should end in the shape of a sample, {model.input_shape}, got {x.shape}.")
+    if x.shape[1 + grouped :] != model.input_shape or x.size == 0:
+        raise ValueError(
+            f"{path} should hold samples and end in the shape of one, {model.input_shape}, got the shape {x.shape}."
+        )
+    if x.dtype != model.input_type:
+        raise ValueError(f"{path} should be of {model.input_type}, which the model reads, got {x.dtype}.")
     labels = np.repeat(np.arange(x.shape[0]), x.shape[1]) if grouped else None
     x = x.reshape(-1, *model.input_shape)
     classes = [str(i) for i in range(int(labels.max()) + 1)] if labels is not None else []
@@ -106,9 +160,12 @@ def _picture(path: Path, model: DeviceModel) -> np.ndarray:
         )
     channels, height, width = model.input_shape
     try:
-        pixels = decode(path.read_bytes(), (width, height), channels)
+        member = Member(str(path), str(path), 0, path.stat().st_size)
+        pixels = decode(read(member), (width, height), channels)
+    except UnidentifiedImageError:
+        raise ValueError(f"{path} is no picture: remove it.") from None
     except UNREADABLE as error:
-        raise ValueError(f"{path} is no readable picture ({error}): remove it.") from None
+        raise ValueError(f"{path} is no readable picture ({str(error).rstrip('.')}): remove it.") from None
     return np.frombuffer(pixels, np.uint8).reshape(height, width, channels).transpose(2, 0, 1)
 
 

@@ -1,5 +1,6 @@
 """The command `pmeta`: finds the subcommand and imports it alone, so that each starts as fast as it can."""
 
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -25,6 +26,8 @@ TRAINING = ("torch", "safetensors", "matplotlib")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a subcommand and return the exit code: 0, 2 for a mistake of the user's, 130 after Ctrl-C, 1 for the rest."""
     argv = list(sys.argv[1:] if argv is None else argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # names of files may hold what the terminal cannot show
     try:
         code = _dispatch(argv)
         sys.stdout.flush()

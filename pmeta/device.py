@@ -141,6 +141,11 @@ class DeviceModel:
         return self._m.outputs // self._m.rows
 
     @property
+    def rows(self) -> int:
+        """Rows of output for a sample: 1 for a classifier, T for an episode of T observations."""
+        return self._m.rows
+
+    @property
     def input_shape(self) -> tuple[int, ...]:
         """Of one sample."""
         return tuple(self.meta["input_shape"])

@@ -1,5 +1,7 @@
 """Errors whose message is for the user."""
 
+FILES = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
+
 
 class WorkerDiedError(Exception):
     """A worker process ended before its work was done."""
@@ -10,9 +12,10 @@ class DivergedError(ValueError):
 
 
 def for_user(error: BaseException) -> bool:
-    """Whether its message is all that is shown: a missing file, or a ValueError raised in this package. Others are bugs."""
+    """Whether its message is all that is shown: a file that is missing, forbidden or of another kind, or a ValueError raised in
+    this package. Others are bugs."""
     if not isinstance(error, ValueError):
-        return isinstance(error, FileNotFoundError | WorkerDiedError)
+        return isinstance(error, (*FILES, WorkerDiedError))
     tb = error.__traceback__
     while tb is not None and tb.tb_next is not None:
         tb = tb.tb_next

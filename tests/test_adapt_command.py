@@ -1,8 +1,11 @@
 """`pmeta adapt`: pictures and arrays in, predictions and costs out."""
 
+import io
 import json
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -110,26 +113,93 @@ def test_a_device_has_no_torch(model: Path, pictures: Path) -> None:
     assert blocked.stderr.endswith(", which is not installed: pip install 'p-meta[train]'.\n")
 
 
-def test_mistakes(model: Path, pictures: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def refused(message: str, *argv: object) -> None:
-        assert cli.main(["adapt", *map(str, argv)]) == 2
-        assert message in capsys.readouterr().err
+def test_queries_of_some_classes(model: Path, pictures: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Labels go by the names of folders, not by their order."""
+    shutil.rmtree(pictures / "query" / "ant")
+    found = json.loads(run(capsys, model, "--support", pictures / "support", "--query", pictures / "query", "--json"))
+    right = [name.split("/")[0] == label for name, label in found["predictions"].items()]
+    assert len(right) == 6
+    assert found["accuracy"] == pytest.approx(sum(right) / 6)
 
+
+def test_names_that_the_terminal_cannot_show(model: Path, pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (pictures / "query/bee/0.png").rename(pictures / "query/bee/\udcff \u00fc.png")
+    shown = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(shown, encoding="ascii"))
+    argv = ["adapt", model, "--support", pictures / "support", "--query", pictures / "query/bee"]
+    assert cli.main([str(a) for a in argv]) == 0
+    assert b"\n\\udcff \\xfc.png\t" in shown.getvalue()
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., None]:
+    def check(message: str, *argv: object) -> None:
+        assert cli.main(["adapt", *map(str, argv)]) == 2
+        error = capsys.readouterr().err
+        assert message in error
+        assert error.count("\n") == 1
+
+    return check
+
+
+def test_mistakes_in_folders(model: Path, pictures: Path, refused: Callable[..., None]) -> None:
     (pictures / "empty").mkdir()
     (pictures / "wrong" / "ant").mkdir(parents=True)
     (pictures / "wrong" / "ant" / "x.png").write_text("no picture")
+    (pictures / "broken" / "ant").mkdir(parents=True)
+    png = (pictures / "support/ant/0.png").read_bytes()
+    (pictures / "broken" / "ant" / "x.png").write_bytes(png[: len(png) // 2])
     (pictures / "many").mkdir()
     for name in "abcd":
         (pictures / "many" / name).mkdir()
         Image.new("RGB", (16, 16)).save(pictures / "many" / name / "0.png")
-    np.save(pictures / "flat.npy", np.zeros((4, 7), np.uint8))
     refused("pictures but no folders", model, "--support", pictures / "support" / "ant")
     refused("there are no pictures", model, "--support", pictures / "empty")
+    refused("in a folder or a .npy file, got an empty name", model, "--support", "")
     refused("in a folder or a .npy file", model, "--support", pictures / "nowhere")
-    refused("is no readable picture", model, "--support", pictures / "wrong")
+    refused("x.png is no picture: remove it.", model, "--support", pictures / "wrong")
+    refused("x.png is no readable picture (", model, "--support", pictures / "broken")
     refused("tells 3 classes apart", model, "--support", pictures / "many")
-    refused(
-        "the classes of the support set, ant, bee, cat", model, "--support", pictures / "support", "--query", pictures / "many"
-    )
-    refused("should end in the shape of a sample, (3, 16, 16)", model, "--support", pictures / "flat.npy")
-    refused("not a pmeta model", pictures / "support" / "ant" / "0.png", "--support", pictures / "support")
+    both = (model, "--support", pictures / "support", "--query")
+    refused("the support set's classes, ant, bee, cat, got a, b, c, d in", *both, pictures / "many")
+    for picture in (pictures / "support" / "bee").iterdir():
+        picture.unlink()
+    refused("has none of bee: add some.", model, "--support", pictures / "support")
+    (pictures / "support" / "notes.txt").write_text("not to be passed over")
+    refused("has notes.txt beside ant/: move the one or the other.", model, "--support", pictures / "support")
+
+
+def test_mistakes_in_arrays(model: Path, tmp_path: Path, refused: Callable[..., None]) -> None:
+    def given(array: np.ndarray) -> Path:
+        np.save(tmp_path / "x.npy", array, allow_pickle=True)
+        return tmp_path / "x.npy"
+
+    right = np.zeros((2, 1, 3, 16, 16), np.uint8)
+    np.save(tmp_path / "right.npy", right)
+    shape = "should hold samples and end in the shape of one, (3, 16, 16), got the shape"
+    refused(f"{shape} (4, 7).", model, "--support", given(np.zeros((4, 7), np.uint8)))
+    refused(f"{shape} (2, 0, 3, 16, 16).", model, "--support", given(right[:, :0]))
+    refused("the array has one axis less, (2, 3, 16, 16).", model, "--support", given(right[:, 0]))
+    refused("x.npy should be of uint8, which the model reads, got float64.", model, "--support", given(right * 0.5))
+    refused("x.npy (Object arrays cannot be loaded", model, "--support", given(np.array([{}], object)))
+    both = (model, "--support", tmp_path / "right.npy", "--query")
+    refused("classes, 0, 1, got number 2 in", *both, given(np.zeros((3, 1, 3, 16, 16), np.uint8)))
+    for damaged in (b"", b"no array", (tmp_path / "right.npy").read_bytes()[:-1]):
+        (tmp_path / "x.npy").write_bytes(damaged)
+        refused("x.npy (", model, "--support", tmp_path / "x.npy")
+    refused("nowhere.npy (No such file or directory)", model, "--support", tmp_path / "nowhere.npy")
+
+
+def test_mistakes_with_files(model: Path, pictures: Path, refused: Callable[..., None]) -> None:
+    support = ("--support", pictures / "support")
+    refused("0.png: the file is not a pmeta model", pictures / "support" / "ant" / "0.png", *support)
+    refused("(Is a directory): a model is a file that pmeta export wrote.", pictures, *support)
+    refused("nowhere (No such file or directory): a model is", pictures / "nowhere", *support)
+    refused("(Is a directory): make room there, or choose another place.", model, *support, "--save", pictures)
+
+
+def test_a_policy_is_adapted_in_python(tmp_path: Path, refused: Callable[..., None]) -> None:
+    net = take_in(torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2)), torch.zeros(1, 5, 2))
+    meta = trained(net, METHODS["maml"], torch.Generator().manual_seed(0))
+    (tmp_path / "policy.pmeta").write_bytes(export(net, meta, METHODS["maml"], (5, 2)).data)
+    refused("takes a classifier, ", tmp_path / "policy.pmeta", "--support", tmp_path)

@@ -23,6 +23,8 @@ def raising(error: Exception) -> Callable[[], Any]:
         (lambda: int("much"), False),  # raised elsewhere
         (raising(ValueError("from a test")), False),
         (raising(FileNotFoundError("no such file")), True),
+        (raising(PermissionError("not yours")), True),
+        (raising(ConnectionError("a bug")), False),
         (raising(WorkerDiedError("worker 1")), True),
         (raising(KeyError("bug")), False),
     ],
