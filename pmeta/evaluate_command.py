@@ -19,7 +19,7 @@ from pmeta.evaluate import Summary, TaskResult, evaluate_task, evaluation_loop, 
 from pmeta.images import ImageSet, check_enough, open_split
 from pmeta.layers import Network
 from pmeta.meta import Meta
-from pmeta.runs import Run, plain
+from pmeta.runs import Run, fitting, plain
 from pmeta.train import build, choose_device, task
 from pmeta.workers import Group
 
@@ -91,12 +91,14 @@ def _policy(config: EvaluateConfig) -> None:
 def load(path: str) -> tuple[ImageConfig, Any]:
     """The settings of a run and its best checkpoint."""
     run = Run(path)
-    known = {f.name for f in dataclasses.fields(ImageConfig)}
-    config = ImageConfig(**{key: value for key, value in run.config().items() if key in known})
-    best = run.load("best")
+    config, best = run.settings(ImageConfig), run.load("best")
     if best is None:
         raise ValueError(
             f"{path} has no best model yet: it is chosen from the validations after --freeze-at; go on with pmeta train."
+        )
+    if len(best.info.get("input", ())) != 3:
+        raise ValueError(
+            f"the best model of {path} does not say which images it takes, an older release wrote it: train again."
         )
     return config, best
 
@@ -122,8 +124,8 @@ def restore(
 ) -> tuple[Network, Meta]:
     """The network of a run with the weights, step sizes and attention of a checkpoint."""
     net, meta = build(config, image, device)
-    parameters = {name: tensors[name].to(device) for name in meta.parameters()}
-    return net, dataclasses.replace(meta.with_parameters(parameters), mask=tensors["mask"].bool().to(device))
+    fitted = {name: t.to(device) for name, t in fitting(tensors, {**meta.parameters(), "mask": meta.mask}).items()}
+    return net, dataclasses.replace(meta.with_parameters(fitted), mask=fitted["mask"].bool())
 
 
 def evaluate(group: Group, config: EvaluateConfig) -> tuple[list[str], Summary]:

@@ -113,7 +113,9 @@ def _check(
     method: Method, input_type: str, channels: int, scale: Sequence[float], shift: Sequence[float], batch: int | None
 ) -> None:
     if batch is not None and not 1 <= batch < 1 << 32:
-        raise ValueError(f"a micro-batch has at least 1 sample, got batch={batch}: give None for the whole support set.")
+        raise ValueError(
+            f"a micro-batch has at least 1 sample and fewer than 2^32, got batch={batch}: give None for the whole support set."
+        )
     if (method.sparse_fw, method.sparse_bw) != ("w", "w"):
         raise ValueError("the device runs a dense forward and backward pass: sparse_fw='x' and sparse_bw='y' are ablations.")
     if input_type not in flatfile.INPUT_TYPES:

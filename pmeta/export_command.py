@@ -65,9 +65,8 @@ def _policy(run: str, batch: int | None) -> Exported:
 def show(path: str, e: Exported) -> None:
     """What the file takes: bytes, the layer that costs them, MACs."""
     console = Console(highlight=False)
-    table = Table(
-        "", "arena bytes", "fullest at", "MMACs a sample", title=f"{path}: {len(e.data):,} bytes", title_justify="left"
-    )
+    print(f"{path}: {len(e.data):,} bytes")
+    table = Table("", "arena bytes", "fullest at", "MMACs a sample")
     for column in (1, 3):
         table.columns[column].justify = "right"
     rows = ["inference", *(f"step {k}" for k in range(1, len(e.peaks)))]
@@ -76,10 +75,13 @@ def show(path: str, e: Exported) -> None:
     console.print(table)
     console.print(
         f"to adapt: {e.arena_bytes:,} bytes, of them {e.state_bytes:,} for the weights under adaptation; "
-        f"beside it one sample of {e.input_bytes:,} bytes"
+        f"beside it one sample of {e.input_bytes:,} bytes",
+        soft_wrap=True,
     )
     if e.batch != 1:
         who = f"micro-batches of {e.batch}" if e.batch else "all samples"
-        console.print(f"samples are fed one at a time; {who} share their attention scores")
+        console.print(f"samples are fed one at a time; {who} share their attention scores", soft_wrap=True)
     for name in e.alone:
-        console.print(f"{name} belongs to no layer: the engine leaves it as it is, its step sizes are in the file")
+        console.print(
+            f"{name} belongs to no layer: the engine leaves it as it is, its step sizes are in the file", soft_wrap=True
+        )

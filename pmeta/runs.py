@@ -1,5 +1,6 @@
 """The run folder: settings, metrics and checkpoints, each written so that a kill at any moment loses nothing."""
 
+import dataclasses
 import fcntl
 import json
 import math
@@ -7,13 +8,14 @@ import os
 import platform
 from importlib.metadata import version
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pmeta.files import cannot_write, write_atomically
 
 if TYPE_CHECKING:  # what reads JSON alone starts without torch
     from torch import Tensor
 
+Settings = TypeVar("Settings")
 VERSIONED = ("torch", "numpy", "safetensors", "pillow")
 
 
@@ -26,6 +28,22 @@ class Checkpoint(NamedTuple):
 
     tensors: "dict[str, Tensor]"
     info: dict[str, Any]
+
+
+def fitting(tensors: "dict[str, Tensor]", like: "dict[str, Tensor]") -> "dict[str, Tensor]":
+    """The tensors of a checkpoint under the names of `like`.
+
+    Raises ValueError where one is missing, has another shape, or holds what is no number."""
+    for name, wanted in like.items():
+        found = tuple(tensors[name].shape) if name in tensors else "nothing"
+        if found != tuple(wanted.shape):
+            raise ValueError(
+                f"a checkpoint fits the config.json beside it, where {name} has the shape {tuple(wanted.shape)}, got {found}: "
+                "give a run folder as training left it."
+            )
+        if not tensors[name].isfinite().all():
+            raise ValueError(f"weights must be finite, {name} of the checkpoint is not: train again, with a smaller --lr.")
+    return {name: tensors[name] for name in like}
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -78,6 +96,14 @@ class Run:
         if not isinstance(config, dict) or "versions" not in config:
             raise ValueError(f"the config.json in {self.path} is not that of a run: give another folder.")
         return config
+
+    def settings(self, kind: type[Settings]) -> Settings:
+        """The settings of the run as `kind`, the dataclass they were written from; fields it has no longer are left out."""
+        known = {f.name for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
+        try:
+            return kind(**{key: value for key, value in self.config().items() if key in known})
+        except TypeError as error:
+            raise ValueError(f"the config.json in {self.path} does not fit ({error}): give another folder.") from None
 
     def start(self, config: dict[str, Any], may_differ: tuple[str, ...] = ()) -> None:
         """Begin the run, or make sure that the run which is there has the same settings.
@@ -147,7 +173,7 @@ class Run:
             with safe_open(path, framework="pt") as file:
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
                 return Checkpoint(tensors, json.loads(file.metadata()["info"]))
-        except (SafetensorError, TypeError, KeyError) as error:
+        except (SafetensorError, TypeError, KeyError, ValueError) as error:
             raise ValueError(f"{path} is no checkpoint of ours ({error}): remove it to begin anew.") from None
 
     def log(self, record: dict[str, Any]) -> int:

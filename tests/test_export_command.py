@@ -1,6 +1,7 @@
 """`pmeta export`: from a run folder to a file and a table."""
 
 import dataclasses
+import json
 from pathlib import Path
 
 import pytest
@@ -40,10 +41,10 @@ def policy(tmp_path: Path) -> Path:
 
 
 def test_a_run_becomes_a_file(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "model.pmeta"
+    out = tmp_path / "my [red] model.pmeta"
     assert cli.main(["export", str(run), "-o", str(out)]) == 0
     shown = capsys.readouterr().out
-    assert f"{out.stat().st_size:,} bytes" in shown.replace("\n", " ")
+    assert shown.startswith(f"{out}: {out.stat().st_size:,} bytes\n")
     assert "step 1" in shown
     assert "conv" in shown
     model = device.load(out)
@@ -70,7 +71,7 @@ def test_micro_batches(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
         assert said in capsys.readouterr().out
         assert device.load(tmp_path / "m.pmeta").batch == batch
     assert cli.main(["export", str(run), "--batch", "0"]) == 2
-    assert "a micro-batch has at least 1 sample, got batch=0" in capsys.readouterr().err
+    assert "a micro-batch has at least 1 sample and fewer than 2^32, got batch=0" in capsys.readouterr().err
 
 
 def test_a_policy_becomes_a_file(policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -88,3 +89,35 @@ def test_a_policy_becomes_a_file(policy: Path, tmp_path: Path, capsys: pytest.Ca
 def test_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["export", str(tmp_path)]) == 2
     assert "a run folder holds a config.json" in capsys.readouterr().err
+
+
+def test_damaged_runs(run: Path, policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One line that says what is wrong, and the file of an earlier export stays as it is."""
+    out = tmp_path / "model.pmeta"
+    out.write_bytes(b"earlier")
+
+    def refused(path: Path, message: str) -> None:
+        assert cli.main(["export", str(path), "-o", str(out)]) == 2
+        error = capsys.readouterr().err
+        assert message in error
+        assert error.count("\n") == 1
+        assert out.read_bytes() == b"earlier"
+
+    for path, w in ((run, "w/fc.weight"), (policy, "w/fc3.weight")):
+        folder, settings = Run(path), (path / "config.json").read_text()
+        best = folder.load("best")
+        assert best is not None
+        without = {name: t for name, t in best.tensors.items() if name != w}
+        folder.save("best", without, best.info)
+        refused(path, f"where {w} has the shape (")
+        folder.save("best", {**without, w: best.tensors[w][:, :1]}, best.info)
+        refused(path, ", 1): give a run folder as training left it.")
+        folder.save("best", {**without, w: best.tensors[w] * float("nan")}, best.info)
+        refused(path, f"weights must be finite, {w} of the checkpoint is not")
+        (path / "config.json").write_text(json.dumps({**json.loads(settings), "inner_steps": "five"}))
+        refused(path, f"the config.json in {path} does not fit (")
+        (path / "config.json").write_text(settings)
+        (path / "best.safetensors").unlink()
+        refused(path, f"{path} has no best model yet")
+    Run(run).save("best", best.tensors, {})
+    refused(run, "does not say which images it takes, an older release wrote it: train again.")

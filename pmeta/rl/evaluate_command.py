@@ -18,7 +18,7 @@ from pmeta.rl.evaluate import ReturnSummary, summarise, task_returns
 from pmeta.rl.policy import Env, policy_gradient
 from pmeta.rl.render import draw
 from pmeta.rl.train import TEST, build, make_env, run_tasks
-from pmeta.runs import Run
+from pmeta.runs import Run, fitting
 from pmeta.workers import Group
 
 CHUNK = 20
@@ -28,15 +28,13 @@ CHUNK = 20
 def restore(path: str) -> tuple[RLConfig, Env, Network, Meta]:
     """The settings of a run, and the policy of its best checkpoint; layers with alpha = 0 are left alone altogether."""
     run = Run(path)
-    known = {f.name for f in dataclasses.fields(RLConfig)}
-    config = RLConfig(**{key: value for key, value in run.config().items() if key in known})
-    best = run.load("best")
+    config, best = run.settings(RLConfig), run.load("best")
     if best is None:
         raise ValueError(f"{path} has no best model yet: it is chosen when the layers are; go on with pmeta train.")
     env = make_env(config)
     net, meta = build(config, env)
-    meta = meta.with_parameters({name: best.tensors[name] for name in meta.parameters()})
-    meta = dataclasses.replace(meta, mask=best.tensors["mask"].bool())
+    fitted = fitting(best.tensors, {**meta.parameters(), "mask": meta.mask})
+    meta = dataclasses.replace(meta.with_parameters(fitted), mask=fitted["mask"].bool())
     return config, env, net, dataclasses.replace(meta, mask=meta.updates())
 
 
