@@ -49,10 +49,10 @@ def main(argv: list[str]) -> None:
     config = tyro.cli(AdaptConfig, args=argv, prog="pmeta adapt", description=AdaptConfig.__doc__)
     model = open_model(config.model)
     support = read_samples(config.support, model)
-    check_support(config.support, support, model)
+    labels = support_labels(config.support, support, model)
     query = read_queries(config.query, model, support) if config.query else None
     before = model.weights()
-    adaptation = model.adapt(support.x, support.labels)
+    adaptation = model.adapt(support.x, labels)
     found = report(model, adaptation, before, support, query)
     if config.json:
         print(json.dumps(found))
@@ -75,8 +75,8 @@ def open_model(path: str) -> DeviceModel:
     return model
 
 
-def check_support(path: str, support: Samples, model: DeviceModel) -> None:
-    """Raise ValueError unless there are classes, each with samples, and no more than the model has outputs."""
+def support_labels(path: str, support: Samples, model: DeviceModel) -> np.ndarray:
+    """Raises ValueError unless there are classes, each with samples, and no more than the model has outputs."""
     if support.labels is None:
         what = f"the array has one axis less, {support.x.shape}" if path.endswith(".npy") else "pictures but no folders in it"
         raise ValueError(f"a support set has samples by class, (classes, samples, *shape) or a folder each; {path}: {what}.")
@@ -88,20 +88,21 @@ def check_support(path: str, support: Samples, model: DeviceModel) -> None:
     without = [name for i, name in enumerate(support.classes) if i not in support.labels]
     if without:
         raise ValueError(f"each class is learned from a sample at least, {path} has none of {', '.join(without)}: add some.")
+    return support.labels
 
 
 def read_queries(path: str, model: DeviceModel, support: Samples) -> Samples:
     """Samples to name, their labels counted as those of the support set; they may be of some of its classes alone."""
     query = read_samples(path, model)
-    if query.labels is None:
+    known, names, labels = support.classes, query.classes, query.labels
+    if labels is None:
         return query
-    known = support.classes
     if path.endswith(".npy"):  # classes of an array have numbers alone
-        query = query._replace(classes=[known[i] if i < len(known) else f"number {i}" for i in range(len(query.classes))])
-    strange = [name for name in query.classes if name not in known]
+        names = [known[i] if i < len(known) else f"number {i}" for i in range(len(names))]
+    strange = [name for name in names if name not in known]
     if strange:
         raise ValueError(f"queries are of the support set's classes, {', '.join(known)}, got {', '.join(strange)} in {path}.")
-    return query._replace(labels=np.array([known.index(query.classes[label]) for label in query.labels]), classes=known)
+    return query._replace(labels=np.array([known.index(names[label]) for label in labels]), classes=known)
 
 
 def read_samples(path: str, model: DeviceModel) -> Samples:
