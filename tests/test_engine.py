@@ -1,8 +1,10 @@
 """The engine in C alone: gradients, memory safety, what it asks of the machine. Each program fails by its exit code."""
 
+import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import tomllib
 from pathlib import Path
 
@@ -171,3 +173,26 @@ def test_the_header_is_good_for_cpp(tmp_path: Path) -> None:
         ["g++", "-Wall", "-Werror", f"-I{engine.SOURCES}", "-c", str(tmp_path / "x.cpp"), "-o", str(tmp_path / "x.o")],
         check=True,
     )
+
+
+def test_no_compiler_and_a_broken_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "false")
+    with pytest.raises(engine.CompileError, match="and false ended with 1: set CC to another compiler"):
+        engine.compile_library(tmp_path / "x.so")
+    monkeypatch.setenv("CC", "")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(engine.CompileError, match="no compiler was found: install a wheel of p-meta, or gcc or clang"):
+        engine.compile_library(tmp_path / "x.so")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_library_that_another_user_left_is_not_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / "sources").mkdir()
+    (tmp_path / "sources" / "one.c").write_text("int one(void) { return 1; }\n")
+    own = engine.find(tmp_path / "sources")
+    assert engine.find(tmp_path / "sources") == own
+    monkeypatch.setattr(os, "getuid", lambda: own.stat().st_uid + 1)
+    own.rename(str(own).replace(f"-{own.stat().st_uid}.so", f"-{own.stat().st_uid + 1}.so"))
+    with pytest.raises(engine.CompileError, match="is another user's: set TMPDIR to a folder of yours"):
+        engine.find(tmp_path / "sources")

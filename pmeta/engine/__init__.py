@@ -12,6 +12,10 @@ SOURCES = Path(__file__).parent
 FLAGS = ("-std=c99", "-O3", "-ffp-contract=fast", "-fPIC")
 
 
+class CompileError(ValueError):
+    """There is no compiled engine, and none can be made."""
+
+
 def find(folder: Path = SOURCES, name: str = "_engine") -> Path:
     """The shared library: the one in the wheel, or else one compiled from the sources once and kept in the temporary folder."""
     built = folder.parent / f"{name}{sysconfig.get_config_var('EXT_SUFFIX')}"
@@ -22,6 +26,10 @@ def find(folder: Path = SOURCES, name: str = "_engine") -> Path:
     target = Path(tempfile.gettempdir()) / f"pmeta{name}-{hashlib.sha256(text).hexdigest()[:16]}-{os.getuid()}.so"
     if not target.exists():
         compile_library(target, files=sources(folder))
+    if target.lstat().st_uid != os.getuid():  # the temporary folder is everybody's, and what is loaded runs
+        raise CompileError(
+            f"the compiled engine must be your own, {target} is another user's: set TMPDIR to a folder of yours."
+        )
     return target
 
 
@@ -32,19 +40,26 @@ def sources(folder: Path = SOURCES) -> list[Path]:
 def compiler() -> str:
     """The machine's C compiler.
 
-    Raises RuntimeError when there is none."""
+    Raises CompileError when there is none."""
     found = next((c for c in (os.environ.get("CC", ""), "cc", "gcc", "clang") if c and shutil.which(c)), None)
     if found is None:
-        raise RuntimeError(
+        raise CompileError(
             "the engine is compiled from C and no compiler was found: install a wheel of p-meta, or gcc or clang."
         )
     return found
 
 
 def compile_library(target: Path, flags: tuple[str, ...] = FLAGS, files: list[Path] | None = None) -> Path:
-    """Compile the engine, or other C files, into a shared library at `target`."""
+    """Compile the engine, or other C files, into a shared library at `target`.
+
+    Raises CompileError when the compiler does not."""
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         new = Path(folder) / target.name
-        subprocess.run([compiler(), *flags, "-shared", "-o", str(new), *map(str, files or sources()), "-lm"], check=True)
+        command = [compiler(), *flags, "-shared", "-o", str(new), *map(str, files or sources()), "-lm"]
+        code = subprocess.run(command, check=False).returncode
+        if code:
+            raise CompileError(
+                f"the engine is compiled from C, and {command[0]} ended with {code}: set CC to another compiler."
+            )
         new.rename(target)
     return target

@@ -1,11 +1,10 @@
 """The C kernels of meta-training on a CPU; where they cannot be had, PyTorch's own operations do the same, more slowly."""
 
 import ctypes
-import subprocess
 from functools import cache
 from pathlib import Path
 
-from pmeta.engine import find
+from pmeta.engine import CompileError, find
 
 
 @cache
@@ -13,5 +12,5 @@ def library() -> ctypes.CDLL | None:
     """The shared library of the kernels, or None where there is neither a wheel of this machine nor a C compiler."""
     try:
         return ctypes.CDLL(str(find(Path(__file__).parent, "_kernels")))
-    except (OSError, RuntimeError, subprocess.CalledProcessError):
+    except (OSError, CompileError):
         return None
