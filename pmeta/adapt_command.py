@@ -29,7 +29,7 @@ class AdaptConfig:
     """Folder of pictures, or of a folder for each class, which gives an accuracy too; or a .npy array (samples, *shape) or
     (classes, samples, *shape)."""
     save: str = ""
-    """Write the adapted model to this file."""
+    """Write the adapted model to this file, for pmeta.device or C to predict with; an old file there is replaced."""
     json: bool = False
     """Print one JSON object instead of a table."""
 

@@ -26,7 +26,7 @@ class ExportConfig:
     """File to write."""
     batch: int | None = 1
     """Samples that share their attention scores (gradient accumulation); None: the whole support set. One takes the least
-    memory, any larger number the same."""
+    memory; all larger numbers take the same, a little more."""
     float32: bool = False
     """Read normalised float32 samples instead of raw uint8 pixels."""
     quiet: bool = False

@@ -192,7 +192,8 @@ def test_a_library_that_another_user_left_is_not_loaded(tmp_path: Path, monkeypa
     (tmp_path / "sources" / "one.c").write_text("int one(void) { return 1; }\n")
     own = engine.find(tmp_path / "sources")
     assert engine.find(tmp_path / "sources") == own
-    monkeypatch.setattr(os, "getuid", lambda: own.stat().st_uid + 1)
-    own.rename(str(own).replace(f"-{own.stat().st_uid}.so", f"-{own.stat().st_uid + 1}.so"))
+    me = os.getuid()
+    own.rename(str(own).replace(f"-{me}.so", f"-{me + 1}.so"))
+    monkeypatch.setattr(os, "getuid", lambda: me + 1)
     with pytest.raises(engine.CompileError, match="is another user's: set TMPDIR to a folder of yours"):
         engine.find(tmp_path / "sources")
