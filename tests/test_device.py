@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from device_golden import TOLERANCE, StepErrors, check, check_steps, step_errors
 from device_models import Case, case, network, trained
-from golden import TOLERANCE, StepErrors, check, check_steps, step_errors
 from pictures import characters, scenes
 
 from pmeta import device, flatfile

@@ -67,16 +67,17 @@ class StepErrors(NamedTuple):
 
 def step_errors(c: Case, model: DeviceModel) -> StepErrors:
     loop, double = InnerLoop(c.net, c.method, batch=c.batch), c.meta.map(Tensor.double)
-    path = [{name: w.numpy() for name, w in at.items()} for at in loop.path(double, (c.x.double(), c.y))]
+    path = loop.path(c.meta, (c.x, c.y))
+    plain = [{name: w.numpy() for name, w in at.items()} for at in path]
     worst = StepErrors(0.0, 0.0, 0.0)
-    for k, got in enumerate(follow(model, c, path[:-1])):
-        start = {name: torch.from_numpy(w).float() for name, w in path[k].items()}
-        single = {name: w.detach().numpy() for name, w in loop.step(c.meta, start, k, (c.x, c.y))[0].items()}
+    for k, got in enumerate(follow(model, c, plain[:-1])):
+        start = {name: w.double() for name, w in path[k].items()}
+        exact = {name: w.detach().numpy() for name, w in loop.step(double, start, k, (c.x.double(), c.y))[0].items()}
         for layer in {name.rpartition(".")[0] for name in got}:
             names = [name for name in got if name.rpartition(".")[0] == layer]
-            size = max(np.abs(path[k + 1][name]).max() for name in names)
-            moved = max(np.abs(path[k + 1][name] - path[k][name]).max() for name in names)
-            apart = [max(np.abs(w[name] - path[k + 1][name]).max() for name in names) for w in (got, single)]
+            size = max(np.abs(exact[name]).max() for name in names)
+            moved = max(np.abs(exact[name] - plain[k][name]).max() for name in names)
+            apart = [max(np.abs(w[name] - exact[name]).max() for name in names) for w in (got, plain[k + 1])]
             found = (apart[0] / size, apart[1] / size, apart[0] / moved if moved > 1e-5 * size else 0.0)
             worst = StepErrors(*(float(max(pair)) for pair in zip(worst, found, strict=True)))
     return worst
