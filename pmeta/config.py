@@ -43,6 +43,8 @@ class ImageConfig:
     """The first inner step size."""
     first_order: bool = False
     """Leave the second derivatives out."""
+    recompute: bool = False
+    """Where memory is short: hold one inner step at a time, for a fifth to a half more time."""
     per_sample: bool = False
     """Attention scores of each sample in meta-training too, as on the device, not of the whole support set."""
     clip_ratio_fw: float | None = 0.3

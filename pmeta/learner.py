@@ -43,15 +43,17 @@ class Learner:
         loss: Loss = cross_entropy,
         extra: tuple[str, ...] = (),
         seed: int = 0,
+        recompute: bool = False,
     ):
         """Take in `model` as it is; `example` is a batch of one input.
 
         `method` is a name (maml, anil, boil, maml++, pmeta-lr, pmeta) or a row of one's own. `loss` gives the loss of each
-        sample. `extra` names parameters that belong to no conv, fc or norm layer and get a step size of their own."""
+        sample. `extra` names parameters that belong to no conv, fc or norm layer and get a step size of their own. `recompute`
+        holds one inner step of meta-training at a time, where memory is short."""
         self.net = take_in(model, example, extra)
         self.method = methods.method(method) if isinstance(method, str) else method
         self.meta = init_meta(self.net, self.method, inner_steps, alpha_0, torch.Generator().manual_seed(seed))
-        self.loss = loss
+        self.loss, self.recompute = loss, recompute
 
     def meta_train(
         self, tasks: Iterable[Task], n_tasks: int | None = None, meta_batch: int = 4, progress: bool = True, **schedule: float
@@ -64,7 +66,7 @@ class Learner:
             raise ValueError("the schedule needs to know how many tasks there will be: give n_tasks with an iterator.")
         if total < 1 or meta_batch < 1:
             raise ValueError(f"meta-training takes at least 1 task, 1 at a time, got {total} and meta_batch={meta_batch}.")
-        loop = InnerLoop(self.net, self.method, self.loss, second_order=True)
+        loop = InnerLoop(self.net, self.method, self.loss, second_order=True, recompute=self.recompute)
         outer = Outer(loop, self.meta, Schedule(-(-total // meta_batch), **schedule))
         keep_freed_memory()
         batches = _batches(islice(tasks, total), meta_batch)

@@ -22,7 +22,7 @@ from pmeta.step_sizes import fit_budget, mu_fw_bound, updated_layers
 from pmeta.take_in import take_in
 from pmeta.workers import Group
 
-MAY_DIFFER = ("out", "workers", "device", "tensorboard")
+MAY_DIFFER = ("out", "workers", "device", "tensorboard", "recompute")
 """Settings that a continued run may change."""
 
 
@@ -96,7 +96,8 @@ def build(config: ImageConfig, image: tuple[int, int, int], device: torch.device
 
 def training_loop(net: Network, config: ImageConfig) -> InnerLoop:
     """The inner loop of meta-training: the whole support set as one batch (Sec. 4.1), unless per_sample is set."""
-    return InnerLoop(net, config.method_row(), batch=1 if config.per_sample else None, second_order=not config.first_order)
+    batch = 1 if config.per_sample else None
+    return InnerLoop(net, config.method_row(), batch=batch, second_order=not config.first_order, recompute=config.recompute)
 
 
 def schedule(config: ImageConfig) -> Schedule:

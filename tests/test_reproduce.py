@@ -2,6 +2,9 @@
 
 import json
 import re
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +71,23 @@ def test_the_same_again_does_nothing_and_says_so(out: Path, capsys: pytest.Captu
     assert "to go" not in text
     assert text.splitlines()[-1] == f"left in {out}/: {', '.join(NAMES)} and runs/"
     assert {p: p.stat().st_mtime_ns for p in (out / "runs").rglob("*")} == {p: t for p, t in before.items() if t}
+
+
+def test_killed_and_started_again_it_comes_to_the_same(out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["reproduce", "table6", "--scale", "smoke", "--only", "Mini 1-shot*", "--out", str(tmp_path)]
+    run = tmp_path / "runs" / "4conv-1shot-pmeta"
+    with subprocess.Popen([sys.executable, "-m", "pmeta", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        while not (run / "last.json").exists():  # in the middle of the training, or soon after it
+            assert process.poll() is None, "it ended before it could be killed"
+            time.sleep(0.002)
+        process.kill()
+    assert not list(run.glob("evaluations/mini-test-batch5.json"))
+    assert main(words) == 0
+    capsys.readouterr()
+    ours, never_stopped = (json.loads((folder / "table6.json").read_text())["cells"] for folder in (tmp_path, out))
+    mini = [i for i, cell in enumerate(ours) if cell["row"] == "Mini" and cell["column"].startswith("1-shot")]
+    assert [ours[i] for i in mini] == [never_stopped[i] for i in mini]
+    assert [ours[i]["missing"] for i in mini] == [None] * 3
 
 
 def test_evaluations_that_were_stopped_go_on(out: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -189,6 +189,8 @@ def test_evaluate_gives_returns_memory_and_a_picture(finished, tmp_path, capsys)
     assert found["layers"] == ["fc1", "fc2", "fc3", "log_std"]
     assert found["exact_memory_mb"] > found["memory_mb"] > 0
     assert found["after_ci95"] > 0
+    assert found["after"] < found["first_half"] < 0  # every step costs
+    assert found["after_median"] < 0
     assert picture.stat().st_size > 1000
     evaluate_command.main([str(finished), "--tasks", "5", "--workers", "1"])
     assert f"return {found['after']:.2f} ± {found['after_ci95']:.2f} after adaptation" in capsys.readouterr().out

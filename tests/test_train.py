@@ -277,6 +277,18 @@ def test_the_best_model_is_chosen_among_those_with_their_layers_chosen(tmp_path:
     assert found.tensors["alpha"].tolist() == Run(tmp_path).metrics()[2]["alpha"]
 
 
+def test_recomputed_steps_give_the_same_gradient(tmp_path: Path) -> None:
+    """But for rounding, after one update; Adam's first moment is a tenth of it."""
+    moments = []
+    for recompute in (False, True):
+        train(Group(), tiny(tmp_path / str(recompute), tasks=TINY.meta_batch, recompute=recompute))
+        last = Run(tmp_path / str(recompute)).load("last")
+        assert last
+        moments.append({name: t for name, t in last.tensors.items() if name.startswith("adam/first/w/")})
+    assert any(t.abs().max() > 1e-4 for t in moments[0].values())
+    torch.testing.assert_close(*moments, rtol=1e-3, atol=1e-6)
+
+
 @pytest.mark.parametrize("method", ["pmeta", "pmeta-lr"])
 def test_a_memory_budget_is_kept_on_every_task(tmp_path: Path, method: str) -> None:
     config = tiny(tmp_path, method=method, memory_budget="50kB", tasks=4, epoch_tasks=4, freeze_at=0.0, freeze_below=0.0)

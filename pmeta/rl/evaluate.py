@@ -19,6 +19,8 @@ class TaskReturn(NamedTuple):
 
     before: float
     after: float
+    first_half: float
+    """Of `after`, what the first half of the steps gives."""
     peak_words: float
     """In the paper's accounting, which leaves out the estimate of the advantages."""
     exact_peak_words: float
@@ -31,10 +33,11 @@ class TaskReturn(NamedTuple):
 def task_returns(loop: InnerLoop, meta: Meta, data: Batch) -> list[TaskReturn]:
     """The results of the tasks of a batch."""
     out = []
-    for before, after, (x, y), adapted in zip(*data.returns(), data.support, data.adapted, strict=True):
+    halves = data.after.rewards[..., : data.after.rewards.shape[-1] // 2].sum(-1).mean(1)
+    for before, after, half, (x, y), adapted in zip(*data.returns(), halves, data.support, data.adapted, strict=True):
         peak, exact, macs, ratios = task_cost(loop, meta, adapted.scores, len(x))
         kept = x.numel() + y.numel()  # observations, actions and rewards of every episode
-        out.append(TaskReturn(float(before), float(after), peak, exact + kept, macs, ratios))
+        out.append(TaskReturn(float(before), float(after), float(half), peak, exact + kept, macs, ratios))
     return out
 
 
@@ -49,6 +52,11 @@ class ReturnSummary:
     after: float
     """Return after adaptation, the paper's figure."""
     after_ci95: float
+    after_median: float
+    """Of the tasks: the mean is led by the few that go astray."""
+    first_half: float
+    """Return after adaptation in the first half of the steps: others end an episode of navigation after 100."""
+    first_half_ci95: float
     memory_mb: float
     """Mean over tasks of the peak, in the paper's accounting."""
     worst_memory_mb: float
@@ -65,8 +73,8 @@ class ReturnSummary:
 def summarise(results: Iterable[TaskReturn]) -> ReturnSummary:
     """Mean, CI95 = 1.96 std / sqrt(n), and worst."""
     results = list(results)
-    columns = [torch.tensor([float(r[i]) for r in results], dtype=torch.float64) for i in range(5)]
-    before, after, peak, exact, macs = columns
+    columns = [torch.tensor([float(r[i]) for r in results], dtype=torch.float64) for i in range(6)]
+    before, after, half, peak, exact, macs = columns
     n, to_mb = len(results), WORD / MB
 
     def ci95(values: Tensor) -> float:
@@ -78,6 +86,9 @@ def summarise(results: Iterable[TaskReturn]) -> ReturnSummary:
         before_ci95=ci95(before),
         after=float(after.mean()),
         after_ci95=ci95(after),
+        after_median=float(after.median()),
+        first_half=float(half.mean()),
+        first_half_ci95=ci95(half),
         memory_mb=float(peak.mean()) * to_mb,
         worst_memory_mb=float(peak.max()) * to_mb,
         exact_memory_mb=float(exact.mean()) * to_mb,

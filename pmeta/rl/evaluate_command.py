@@ -63,6 +63,8 @@ def show(path: str, layers: list[str], summary: ReturnSummary, as_json: bool) ->
     console = Console()
     before, after = (f"{m:.2f} ± {ci:.2f}" for m, ci in _returns(summary))
     console.print(f"return [bold]{after}[/bold] after adaptation ({before} before) on {summary.tasks} tasks", highlight=False)
+    half = f"{summary.first_half:.2f} ± {summary.first_half_ci95:.2f}"
+    console.print(f"median of the tasks {summary.after_median:.2f}; first half of the steps {half}", highlight=False)
     costs = Table("a task", "mean", "worst")
     costs.add_row("peak memory, paper's accounting", f"{summary.memory_mb:.3f} MB", f"{summary.worst_memory_mb:.3f} MB")
     exact = (f"{summary.exact_memory_mb:.3f} MB", f"{summary.worst_exact_memory_mb:.3f} MB")
