@@ -6,8 +6,8 @@
 
 A task is 4Conv on 84x84 images, 5 ways, 15 queries a class, 5 inner steps; all libraries run the same module, 4Conv as it is
 usually written. Ours runs as `pmeta train` does, one process with one thread for each core; the others run as they come, one
-process with a thread for each core. All are measured in turn several times, and every figure is the best of its tasks. The time of
-a task on the processor (CPU s) depends less on what else the machine does than tasks/s. Memory is the sum of the processes'
+process with a thread for each core. All are measured in turn several times, and every figure is the best of its tasks. The time
+of a task on the processor (CPU s) depends less on what else the machine does than tasks/s. Memory is the sum of the processes'
 peaks; in brackets that of one. With `--sizes`, the cost of MAML over tasks, ways and shots beside a straight line.
 """
 
