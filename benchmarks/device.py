@@ -20,6 +20,8 @@ from time import perf_counter
 import numpy as np
 import torch
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
 from pmeta import engine
 from pmeta.backbones import FourConv, initialise
 from pmeta.device import DeviceModel
