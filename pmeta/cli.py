@@ -9,7 +9,7 @@ from importlib import import_module
 from pmeta.errors import WorkerDiedError, for_user
 
 COMMANDS = {  # name: (module:function that takes the arguments and may return an exit code, one line of help)
-    "quickstart": ("pmeta.quickstart:main", "train and compare all methods on embedded data, in two minutes"),
+    "quickstart": ("pmeta.quickstart:main", "train and compare all methods on embedded data, in three minutes"),
     "train": ("pmeta.train_command:main", "meta-train a network, or go on where a run was stopped"),
     "evaluate": ("pmeta.evaluate_command:main", "adapt a trained model to unseen tasks: accuracy, memory, MACs"),
     "export": ("pmeta.export_command:main", "write a trained model as one file for the device"),

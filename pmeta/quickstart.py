@@ -1,4 +1,4 @@
-"""The command `pmeta quickstart`: all six methods on the embedded characters, in about two minutes on two cores."""
+"""The command `pmeta quickstart`: all six methods on the embedded characters, in about three minutes on two cores."""
 
 import dataclasses
 from dataclasses import dataclass
