@@ -10,13 +10,14 @@ import sys
 import tempfile
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from device_models import case
+
+from pmeta import engine
+
 HERE = Path(__file__).parent.parent
-sys.path[:0] = [str(HERE), str(HERE / "tests")]
-
-from device_models import case  # noqa: E402
-
-from pmeta import engine  # noqa: E402
-
 MODELS = (("mlp", 1), ("signal", 2), ("depthwise-12", 1), ("depthwise-12", 2))  # and the size of micro-batches
 
 

@@ -18,20 +18,20 @@ import numpy as np
 import torch
 import tyro
 
-HERE = Path(__file__).parent.parent
-sys.path[:0] = [str(HERE), str(HERE / "tests")]
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from device_golden import StepErrors, check_steps, reference, step_errors  # noqa: E402
-from device_models import Case, trained  # noqa: E402
+from device_golden import StepErrors, check_steps, reference, step_errors
+from device_models import Case, trained
 
-from pmeta.backbones import FourConv, initialise  # noqa: E402
-from pmeta.evaluate_command import load, restore  # noqa: E402
-from pmeta.export import export  # noqa: E402
-from pmeta.images import SCALE, SHIFT, ImageSet, open_split, sample_task  # noqa: E402
-from pmeta.layers import Network  # noqa: E402
-from pmeta.meta import Meta  # noqa: E402
-from pmeta.methods import METHODS, Method  # noqa: E402
-from pmeta.take_in import take_in  # noqa: E402
+from pmeta.backbones import FourConv, initialise
+from pmeta.evaluate_command import load, restore
+from pmeta.export import export
+from pmeta.images import SCALE, SHIFT, ImageSet, open_split, sample_task
+from pmeta.layers import Network
+from pmeta.meta import Meta
+from pmeta.methods import METHODS, Method
+from pmeta.take_in import take_in
 
 SIZE = 84
 COMPARED = 5  # tasks whose weights are compared

@@ -41,27 +41,29 @@ ALONG void add_row(double *sum, const float *row, int C) {
     EACH_CHANNEL sum[c] += row[c];
 }
 
+/* For each channel the sum over all places of p, and of p q. */
+ALONG void sums(const float *p, const float *q, int height, int width, int C, double *sum, double *products) {
+    float row_sum[MOST], row_products[MOST];
+    memset(sum, 0, sizeof sum[0] * (size_t)C);
+    memset(products, 0, sizeof products[0] * (size_t)C);
+    for (int i = 0; i < height; i++) {
+        memset(row_sum, 0, sizeof row_sum[0] * (size_t)C);
+        memset(row_products, 0, sizeof row_products[0] * (size_t)C);
+        for (int j = 0; j < width; j++, p += C, q += C) EACH_CHANNEL {
+            row_sum[c] += p[c];
+            row_products[c] += p[c] * q[c];
+        }
+        add_row(sum, row_sum, C);
+        add_row(products, row_products, C);
+    }
+}
+
 FAST void np_forward(const np_shape *s, const float *x, const float *sign, float eps, float *x_hat, uint8_t *place,
                      float *v, float *mean, float *r) {
     int H = s->height, W = s->width, C = s->channels, h = H / 2, w = W / 2;
     double n = (double)H * W, sum[MOST], squares[MOST], m[MOST], m2[MOST];
-    float row_sum[MOST], row_squares[MOST];
     for (int b = 0; b < s->batch; b++, x += (size_t)H * W * C, v += C, mean += C, r += C) {
-        memset(sum, 0, sizeof sum[0] * (size_t)C);
-        memset(squares, 0, sizeof squares[0] * (size_t)C);
-        for (int i = 0; i < H; i++) {
-            memset(row_sum, 0, sizeof row_sum[0] * (size_t)C);
-            memset(row_squares, 0, sizeof row_squares[0] * (size_t)C);
-            for (int j = 0; j < W; j++) {
-                const float *restrict p = x + ((size_t)i * W + j) * C;
-                EACH_CHANNEL {
-                    row_sum[c] += p[c];
-                    row_squares[c] += p[c] * p[c];
-                }
-            }
-            add_row(sum, row_sum, C);
-            add_row(squares, row_squares, C);
-        }
+        sums(x, x, H, W, C, sum, squares);
         group_means(sum, n, s, m);
         group_means(squares, n, s, m2);
         EACH_CHANNEL {
@@ -120,24 +122,10 @@ FAST void np_backward(const np_shape *s, const float *g, const float *g_v, const
                       const uint8_t *place, const float *mean, const float *r, float *g_x, float *m, float *a) {
     int C = s->channels, h = s->height / 2, w = s->width / 2;
     double n = (double)s->height * s->width, sum[MOST], products[MOST], m_[MOST], a_[MOST];
-    float row_sum[MOST], row_products[MOST], of_x[MOST], rest[MOST];
+    float of_x[MOST], rest[MOST];
     size_t full = (size_t)s->height * s->width * C, pooled = (size_t)h * w * C;
     for (int b = 0; b < s->batch; b++) {
-        memset(sum, 0, sizeof sum[0] * (size_t)C);
-        memset(products, 0, sizeof products[0] * (size_t)C);
-        for (int i = 0; i < h; i++) {
-            memset(row_sum, 0, sizeof row_sum[0] * (size_t)C);
-            memset(row_products, 0, sizeof row_products[0] * (size_t)C);
-            for (int j = 0; j < w; j++) {
-                const float *restrict p = g + ((size_t)i * w + j) * C, *restrict q = x_hat + ((size_t)i * w + j) * C;
-                EACH_CHANNEL {
-                    row_sum[c] += p[c];
-                    row_products[c] += p[c] * q[c];
-                }
-            }
-            add_row(sum, row_sum, C);
-            add_row(products, row_products, C);
-        }
+        sums(g, x_hat, h, w, C, sum, products);
         for (int c = 0; g_v && c < C; c++) {
             sum[c] += g_v[c];
             products[c] += (double)g_v[c] * v[c];
@@ -162,25 +150,11 @@ FAST void np_twice(const np_shape *s, const float *u, const float *g, const floa
                    const float *mean, const float *r, const float *m, const float *a, float *d_g, float *d_x) {
     int H = s->height, W = s->width, C = s->channels, h = H / 2, w = W / 2;
     double n = (double)H * W, sum[MOST], products[MOST], chosen[MOST], mean_u[MOST], mean_ux[MOST], mean_ug[MOST];
-    float row_sum[MOST], row_products[MOST], of_x[MOST], rest[MOST], of_u[MOST], of_g[MOST], b_[MOST], mu[MOST];
+    float row_sum[MOST], of_x[MOST], rest[MOST], of_u[MOST], of_g[MOST], b_[MOST], mu[MOST];
     size_t full = (size_t)H * W * C, pooled = (size_t)h * w * C;
     for (int b = 0; b < s->batch; b++) {
-        memset(sum, 0, sizeof sum[0] * (size_t)C);
-        memset(products, 0, sizeof products[0] * (size_t)C);
+        sums(u, x, H, W, C, sum, products);
         memset(chosen, 0, sizeof chosen[0] * (size_t)C);
-        for (int i = 0; i < H; i++) {
-            memset(row_sum, 0, sizeof row_sum[0] * (size_t)C);
-            memset(row_products, 0, sizeof row_products[0] * (size_t)C);
-            for (int j = 0; j < W; j++) {
-                const float *restrict p = u + ((size_t)i * W + j) * C, *restrict q = x + ((size_t)i * W + j) * C;
-                EACH_CHANNEL {
-                    row_sum[c] += p[c];
-                    row_products[c] += p[c] * q[c];
-                }
-            }
-            add_row(sum, row_sum, C);
-            add_row(products, row_products, C);
-        }
         for (int i = 0; i < h; i++) {
             memset(row_sum, 0, sizeof row_sum[0] * (size_t)C);
             for (int j = 0; j < w; j++) { /* d_g holds the chosen u for the moment */
