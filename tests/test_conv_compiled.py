@@ -119,7 +119,7 @@ def test_what_is_left_to_pytorch():
     assert not conv_compiled.takes(x, w, PLAIN)
     for shape, wide, thin in [
         ((16, 8), False, False),
-        ((1024, 16), False, False),
+        ((144, 16), False, False),
         ((32, 4), False, True),
         ((48, 4), False, False),
     ]:
