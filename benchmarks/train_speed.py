@@ -113,7 +113,7 @@ def run(
 
 
 def measure(args: argparse.Namespace) -> dict[str, float]:
-    """The least seconds of a task on the clock and on the processor, and this process's peak memory in MB, also above torch's."""
+    """The least seconds of a task on the clock and on the processor, and this process's peak memory in MB, also above torch."""
     import resource
 
     import torch
