@@ -130,10 +130,10 @@ class Network:
 
         Every y_l on the tape requires a gradient: where no weight below needs one, the backward pass ends there. Of these
         layers, `edit_x` may change the input (norm: the normalized input) and `edit_y` the output on its way.
-        `pool_first` has the norms in `pooled` computed at the places alone that their max-pool chooses, unless they are edited:
-        the same in half the time. The layers in `kept` are computed in the first run that it is given to, and not again."""
+        `pool_first` has the norms in `pooled` computed at the places alone that their max-pool chooses, unless their input is
+        edited: the same in half the time. The layers in `kept` are computed in the first run that has it, and not again."""
         tape = Tape()
-        mode = PoolFirst() if pool_first and self.pooled and edit_x is edit_y is unchanged else None
+        mode = PoolFirst() if pool_first and self.pooled else None
         if mode and x.dim() == 4:
             x = x.contiguous(memory_format=torch.channels_last)
         kept = kept or Kept(frozenset(), {})
@@ -205,7 +205,8 @@ def _taping(
             tape[layer.name] = record
             return edit_y(layer, record.y)
 
-        return partial(mode.hold, compute) if mode and layer.name in net.pooled else compute
+        in_full = layer.name not in net.pooled or (is_taped and edit_x is not unchanged)
+        return compute if mode is None or in_full else partial(mode.hold, compute)
 
     modules = [layer for layer in net.layers if layer.kind != "param"]
     for layer in modules:

@@ -1,6 +1,7 @@
 """The C kernels of 3x3 convs: what PyTorch gives in float64, and only where they may be used."""
 
 import platform
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -88,17 +89,18 @@ def test_a_nan_stays_in_its_image():
     assert y[1].isfinite().all()
 
 
+def second(tensors: list[Tensor], conv: Callable[[Tensor, Tensor], Tensor]) -> tuple[Tensor, ...]:
+    """The derivatives in x, w and g of something that depends on both gradients of a conv."""
+    x, w, g = (t.detach().requires_grad_() for t in tensors[:3])
+    g_x, g_w = torch.autograd.grad(conv(x, w), (x, w), g, create_graph=True)
+    return torch.autograd.grad((g_x * tensors[3]).sum() + g_w.square().sum(), (x, w, g))
+
+
 def test_second_derivatives_are_those_of_pytorch():
-    x, g, u = images(2, 16, 5, 7, 1), images(2, 32, 5, 7, 2), images(2, 16, 5, 7, 3)
     w = torch.randn(32, 16, 3, 3, generator=generator(4))
-
-    def second(x: Tensor, w: Tensor, g: Tensor, u: Tensor, conv) -> tuple[Tensor, ...]:
-        x, w, g = (t.detach().requires_grad_() for t in (x, w, g))
-        g_x, g_w = torch.autograd.grad(conv(x, w), (x, w), g, create_graph=True)
-        return torch.autograd.grad((g_x * u).sum() + g_w.square().sum(), (x, w, g))
-
-    ours = second(x, w, g, u, lambda x, w: Conv.apply(x, w, PLAIN))
-    theirs = second(*(t.double() for t in (x, w, g, u)), lambda x, w: torch.nn.functional.conv2d(x, w, padding=1))
+    tensors = [images(2, 16, 5, 7, 1), w, images(2, 32, 5, 7, 2), images(2, 16, 5, 7, 3)]
+    ours = second(tensors, lambda x, w: Conv.apply(x, w, PLAIN))
+    theirs = second([t.double() for t in tensors], lambda x, w: torch.nn.functional.conv2d(x, w, padding=1))
     for a, b in zip(ours, theirs, strict=True):
         close(a, b)
 
