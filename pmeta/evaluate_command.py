@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from pmeta import head, workers
+from pmeta import head, workers, zoo
 from pmeta.config import ImageConfig
 from pmeta.evaluate import Summary, TaskResult, evaluate_task, evaluation_loop, summarise
 from pmeta.images import ImageSet, check_enough, open_split
@@ -70,6 +70,8 @@ def main(argv: list[str]) -> None:
     config = tyro.cli(EvaluateConfig, args=argv, prog="pmeta evaluate", description=EvaluateConfig.__doc__)
     if "env" in open_run(config.run).config():
         return _policy(config)
+    if config.run in zoo.names() and not config.data:
+        raise ValueError(f"{config.run} comes without the pictures that it was trained on: give --data.")
     if config.render:
         raise ValueError("--render shows episodes of a policy, and this run has none: leave it out.")
     net_layers, summary = workers.run(evaluate, (config,), config.workers or workers.default_workers())
@@ -105,7 +107,8 @@ def load(path: str, classes: int | None = None) -> tuple[ImageConfig, Checkpoint
             f"the best model of {path} does not say which images it takes, an older release wrote it: train again."
         )
     if classes is not None:
-        config, best = dataclasses.replace(config, n_way=classes), best._replace(tensors=head.alike(best.tensors, classes))
+        best = best._replace(tensors=head.alike(best.tensors, classes))
+        config = dataclasses.replace(config, n_way=classes)
     return config, best
 
 

@@ -48,7 +48,8 @@ def show(cards: list[dict[str, Any]], terminal: bool) -> None:
     console.print(table)
     for card in cards:
         console.print(f"{card['name']}: {schedule(card)}", soft_wrap=True)
-    console.print("pmeta adapt MODEL --support FOLDER --query FOLDER, each a folder of pictures for each class", soft_wrap=True)
+    use = "to use one: pmeta adapt MODEL --support FOLDER --query FOLDER, with a folder of pictures for each class"
+    console.print(use, soft_wrap=True)
 
 
 def accuracy(card: dict[str, Any]) -> str:
@@ -59,10 +60,10 @@ def accuracy(card: dict[str, Any]) -> str:
 def schedule(card: dict[str, Any]) -> str:
     """How a model was trained, and whether to the end, in one line."""
     s, e = card["schedule"], card["evaluation"]
-    end = "to its end" if s["trained"] >= s["planned"] else f"NOT FINISHED, {s['trained']:,} tasks done"
+    end = "" if s["trained"] >= s["planned"] else " (training not finished)"
     return (
-        f"{card['data']['name']}, {card['task']}, {card['method']}; trained on {s['planned']:,} tasks, {end}; model of task "
-        f"{s['chosen_at']:,}; accuracy on {e['tasks']:,} tasks of the {e['split']} classes"
+        f"{card['method']}, {s['trained']:,} of {s['planned']:,} planned {card['task']} tasks of {card['data']['name']}{end}, "
+        f"model of task {s['chosen_at']:,}; accuracy on {e['tasks']:,} tasks of its validation classes"
     )
 
 

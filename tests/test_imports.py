@@ -40,6 +40,7 @@ ROOMS = [  # files in one line may import each other
     ("arena", "graph", "stages", "instructions", "builder", "forward", "backward", "program", "layout"),
     ("export",),
     ("export_command",),
+    ("zoo_card", "zoo_add"),
     ("quickstart",),
     ("reproduce",),
     ("report_check", "report_html", "report_plot", "report_style"),
