@@ -82,7 +82,7 @@ def open_model(path: str, classes: int = 1) -> DeviceModel:
 
 
 def support_labels(config: AdaptConfig, support: Samples, model: DeviceModel) -> np.ndarray:
-    """Raises ValueError unless there are classes, each with samples, and no more than the model has outputs."""
+    """Raises ValueError unless there are two classes or more, each with samples, and no more than the model has outputs."""
     path = config.support
     if support.labels is None:
         what = f"the array has one axis less, {support.x.shape}" if path.endswith(".npy") else "pictures but no folders in it"
@@ -93,6 +93,8 @@ def support_labels(config: AdaptConfig, support: Samples, model: DeviceModel) ->
             f"the model tells {model.outputs} classes apart, {path} has {len(support.classes)}: leave some out, or write a "
             f"model for more with pmeta export {run} --classes {len(support.classes)}."
         )
+    if len(support.classes) < 2:
+        raise ValueError(f"classes are told apart, so there are two or more, {path} has only {support.classes[0]}: add one.")
     without = [name for i, name in enumerate(support.classes) if i not in support.labels]
     if without:
         raise ValueError(f"each class is learned from a sample at least, {path} has none of {', '.join(without)}: add some.")

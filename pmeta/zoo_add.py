@@ -1,7 +1,9 @@
 """For makers of a release: `python -m pmeta.zoo_add RUN ...` takes the best models of runs into the zoo, with their cards."""
 
 import dataclasses
+import shutil
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,11 +13,10 @@ import tyro
 from pmeta import workers, zoo
 from pmeta.config import ImageConfig
 from pmeta.evaluate import Summary
-from pmeta.evaluate_command import EvaluateConfig, evaluate, load, restore
+from pmeta.evaluate_command import EvaluateConfig, evaluate, load, open_images, restore
 from pmeta.export import Exported
 from pmeta.export_command import export_run
 from pmeta.files import make_folder, write_atomically
-from pmeta.images import open_split
 from pmeta.runs import Checkpoint, Run, write_json
 from pmeta.step_sizes import updated_layers
 from pmeta.train import choose_device
@@ -30,7 +31,9 @@ class AddConfig:
     """Take the best models of runs into pmeta/zoo, measured on the validation classes, and write their cards to docs/zoo."""
 
     runs: tyro.conf.Positional[tuple[str, ...]]
-    """Run folders of pmeta train, with their data still in place."""
+    """Run folders of pmeta train."""
+    data: str = ""
+    """Where the data of the runs are now; by default where they were."""
     name: str = ""
     """What the model is called; by default miniimagenet-BACKBONE-Nway-Kshot. For one run at a time."""
     tasks: int = 1000
@@ -57,7 +60,17 @@ def main(argv: list[str]) -> None:
 
 
 def add(config: AddConfig, run: str) -> dict[str, Any]:
-    """Measure and export the best model of a run; its card, which is written last."""
+    """Measure and export the best model of a run, whose training may go on meanwhile; its card."""
+    load(run)  # if there is one
+    with tempfile.TemporaryDirectory() as still:
+        for name in ("config.json", "last.safetensors", "best.safetensors"):
+            if (Path(run) / name).exists():
+                shutil.copy(Path(run) / name, still)
+        return add_still(config, still)
+
+
+def add_still(config: AddConfig, run: str) -> dict[str, Any]:
+    """The same where nothing changes. The card is written last: by it a model is known."""
     trained, best = load(run)
     method = "" if trained.method == "pmeta" else f"-{trained.method}"
     name = config.name or f"miniimagenet-{trained.backbone}-{trained.n_way}way-{trained.n_shot}shot{method}"
@@ -65,6 +78,7 @@ def add(config: AddConfig, run: str) -> dict[str, Any]:
     exported = {trained.n_way: export_run(run, classes=trained.n_way), WIDE: export_run(run, classes=WIDE)}
     files = {n: f"{name}.pmeta" if n == trained.n_way else f"{name}-{n}.pmeta" for n in exported}
     card = describe(name, run, trained, best, measured, {files[n]: (n, e) for n, e in exported.items()})
+    card["data"] = describe_data(trained, config.data, tuple(best.info["input"]))
     folder, cards = Path(config.folder), Path(config.cards)
     make_folder(folder)
     make_folder(cards)
@@ -78,7 +92,7 @@ def add(config: AddConfig, run: str) -> dict[str, Any]:
 
 def measure(config: AddConfig, run: str, classes: int | None) -> Summary:
     """`pmeta evaluate RUN --split val`, with a head of outputs that start alike or with the meta-trained one."""
-    asked = EvaluateConfig(run, split="val", tasks=config.tasks, classes=classes)
+    asked = EvaluateConfig(run, config.data, split="val", tasks=config.tasks, classes=classes)
     return workers.run(evaluate, (asked,), config.workers)[1]
 
 
@@ -94,13 +108,11 @@ def describe(
     net, meta = restore(trained, best.tensors, best.info["input"], choose_device("cpu", 0))
     shipped, own = measured
     last = Run(run).load("last")
-    counts = {split: len(open_split(trained.data, split, trained.image_size).classes) for split in ("train", "val")}
     return {
         "name": name,
         "method": trained.method_row().title,
         "task": f"{trained.n_way}-way {trained.n_shot}-shot",
         "backbone": trained.backbone,
-        "data": {"name": "MiniImageNet", "classes": counts, "image": best.info["input"]},
         "schedule": {
             "planned": trained.tasks,
             "trained": max(best.info["tasks"], last.info["tasks"] if last else 0),
@@ -126,6 +138,12 @@ def describe(
         "files": [describe_file(file, n, e) for file, (n, e) in files.items()],
         "config": {**dataclasses.asdict(trained), "data": "MiniImageNet", "out": "", "versions": Run(run).config()["versions"]},
     }
+
+
+def describe_data(trained: ImageConfig, data: str, image: tuple[int, int, int]) -> dict[str, Any]:
+    """The pictures that a model learned from, and those that it was measured on."""
+    counts = {split: len(open_images(trained, split, data, image).classes) for split in ("train", "val")}
+    return {"name": "MiniImageNet", "classes": counts, "image": list(image)}
 
 
 def describe_file(name: str, outputs: int, e: Exported) -> dict[str, Any]:

@@ -17,11 +17,6 @@ def card(name: str) -> dict[str, Any]:
     return json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
 
 
-def outputs(name: str) -> int:
-    """Of the largest file of a model, the number of classes that it can tell apart."""
-    return max(file["outputs"] for file in card(name)["files"])
-
-
 def find(name: str, classes: int = 1) -> Path:
     """The smallest file of a model that tells `classes` apart; the largest where there is none."""
     files = sorted(card(name)["files"], key=lambda file: file["outputs"])
