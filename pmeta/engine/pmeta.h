@@ -62,8 +62,8 @@ pm_status pm_open(pm_model *m, const void *file, size_t file_bytes);
 pm_status pm_start(pm_model *m, void *arena, size_t arena_bytes);
 pm_status pm_infer(pm_model *m, const void *x, float *output);
 
-/* Tell n classes apart, 1 to m.outputs: the softmax of pm_feed runs over the first n outputs and leaves the others alone, and of
- * the scores of pm_infer the first n count. Stays until it is changed, but not within an adaptation. What the file says unless called. */
+/* Tell n classes apart, 1 to m.outputs: the softmax of pm_feed runs over the first n outputs and leaves the others as they are;
+ * of the scores of pm_infer the first n count. Not within an adaptation. Before the first call m.classes is what the file says. */
 pm_status pm_classes(pm_model *m, uint32_t n);
 
 /* One adaptation: n_support samples are fed in each of m.steps steps. */

@@ -282,7 +282,7 @@ const char *pm_message(pm_status status)
     case PM_ALIGNMENT: return "file and arena must start at addresses that 4 divides";
     case PM_ARENA_TOO_SMALL: return "the arena is smaller than the model needs: give it arena_bytes (infer_bytes to infer only)";
     case PM_ORDER: return "call out of order: open, start, begin, then in each step feed every support sample and step";
-    case PM_LABEL: return "a label is one of a classifier's classes, 0 to classes - 1, and outputs at the most; a model with many rows takes pm_forward and pm_backward";
+    case PM_LABEL: return "labels are 0 to classes - 1, and classes at most as many as outputs; a model with many rows takes pm_forward and pm_backward";
     case PM_ARGUMENT: return "an argument is null, or a size is not the one that the model has";
     }
     return "unknown status";
