@@ -6,22 +6,16 @@ the output, the input gradient and the weight gradient. Each of them is again on
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from pmeta import conv_compiled
+from pmeta.conv_compiled import ConvShape
+
 aten = torch.ops.aten
-
-
-class ConvShape(NamedTuple):
-    """What a conv layer is besides its weight."""
-
-    stride: tuple[int, ...]
-    padding: tuple[int, ...]
-    dilation: tuple[int, ...]
-    groups: int
 
 
 class Gate:
@@ -42,15 +36,28 @@ class Gate:
             self.is_open = True
 
 
-def _gradients(g: Tensor, x: Tensor, w: Tensor, s: ConvShape, which: tuple[bool, bool]) -> tuple[Tensor, Tensor]:
-    """The input and the weight gradient of a conv, only those asked for; x (or w) then gives but its size."""
-    if which == (False, True) and x.dim() == 4 and x.shape[1] == 1 and g.is_contiguous(memory_format=torch.channels_last):
-        x = torch.cat([x, torch.zeros_like(x)], 1).contiguous(memory_format=torch.channels_last)
-        return x, _gradients(g, x, torch.cat([w, w], 1), s, which)[1][:, :1]  # oneDNN needs ten times as long for one channel
-    out_pad = [0] * len(s.stride)
-    mask = [*which, False]
-    gx, gw, _ = aten.convolution_backward(g, x, w, None, s.stride, s.padding, s.dilation, False, out_pad, s.groups, mask)
-    return gx, gw
+def _output(x: Tensor, w: Tensor, s: ConvShape) -> Tensor:
+    if conv_compiled.takes(x, w, s) and conv_compiled.is_wide(w):
+        return conv_compiled.output(x, w)
+    return aten.convolution(x, w, None, s.stride, s.padding, s.dilation, False, [0] * len(s.stride), s.groups)
+
+
+def _input_gradient(g: Tensor, x: Tensor, w: Tensor, s: ConvShape) -> Tensor:
+    if conv_compiled.takes(g, w, s) and conv_compiled.is_wide(w):
+        return conv_compiled.input_gradient(g, w)
+    return _gradient(g, x, w, s, 0)
+
+
+def _weight_gradient(g: Tensor, x: Tensor, w: Tensor, s: ConvShape) -> Tensor:
+    if conv_compiled.takes(g, w, s) and (conv_compiled.is_wide(w) or conv_compiled.is_thin(w)):
+        return conv_compiled.weight_gradient(g, x, w)
+    return _gradient(g, x, w, s, 1)
+
+
+def _gradient(g: Tensor, x: Tensor, w: Tensor, s: ConvShape, of: int) -> Tensor:
+    """The gradient of the input (0) or of the weight (1), which itself gives but its size."""
+    out_pad, mask = [0] * len(s.stride), [of == 0, of == 1, False]
+    return aten.convolution_backward(g, x, w, None, s.stride, s.padding, s.dilation, False, out_pad, s.groups, mask)[of]
 
 
 def cheap_again(t: Tensor, compute: Callable[[], Tensor]) -> Tensor:
@@ -81,15 +88,12 @@ class Conv(Function):
     def forward(ctx: Any, x: Tensor, w: Tensor, shape: ConvShape, gate: Gate | None = None) -> Tensor:
         ctx.save_for_backward(x, w)
         ctx.shape, ctx.gate = shape, gate or Gate()
-        s = shape
-        return aten.convolution(x, w, None, s.stride, s.padding, s.dilation, False, [0] * len(s.stride), s.groups)
+        return _output(x, w, shape)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor):
         x, w = ctx.saved_tensors
         which = (ctx.needs_input_grad[0], ctx.needs_input_grad[1] and ctx.gate.is_open)
-        if not torch.is_grad_enabled():
-            return *_gradients(g, x, w, ctx.shape, which), None, None
         gx = ConvInputGrad.apply(g, x, w, ctx.shape) if which[0] else None
         gw = ConvWeightGrad.apply(g, x, w, ctx.shape) if which[1] else None
         return gx, gw, None, None
@@ -102,7 +106,7 @@ class ConvInputGrad(Function):
     def forward(ctx: Any, g: Tensor, x: Tensor, w: Tensor, shape: ConvShape) -> Tensor:
         _keep(ctx, g, w)
         ctx.shape = shape
-        return _gradients(g, x, w, shape, (True, False))[0]
+        return _input_gradient(g, x, w, shape)
 
     @staticmethod
     def backward(ctx: Any, u: Tensor):
@@ -119,7 +123,7 @@ class ConvWeightGrad(Function):
     def forward(ctx: Any, g: Tensor, x: Tensor, w: Tensor, shape: ConvShape) -> Tensor:
         _keep(ctx, g, x)
         ctx.shape = shape
-        return _gradients(g, x, w, shape, (False, True))[1]
+        return _weight_gradient(g, x, w, shape)
 
     @staticmethod
     def backward(ctx: Any, v: Tensor):

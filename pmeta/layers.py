@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from pmeta.autograd import Conv, ConvShape, ConvWeightGrad, Gate, normalise
+from pmeta.autograd import Conv, ConvWeightGrad, Gate, normalise
+from pmeta.conv_compiled import ConvShape
 from pmeta.cost import Op
 from pmeta.norm_pool import norm_pool
 from pmeta.pool_first import PoolFirst

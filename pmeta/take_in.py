@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from pmeta.autograd import ConvShape
+from pmeta.conv_compiled import ConvShape
 from pmeta.layers import BATCH_NORMS, Layer, Network
 from pmeta.trace import trace
 

@@ -9,7 +9,8 @@ from nets import generator
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
-from pmeta.autograd import Conv, ConvInputGrad, ConvShape, ConvWeightGrad, Gate, normalise
+from pmeta.autograd import Conv, ConvInputGrad, ConvWeightGrad, Gate, normalise
+from pmeta.conv_compiled import ConvShape
 
 CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], ConvShape]] = {
     "same": ((2, 2, 4, 4), (3, 2, 3, 3), ConvShape((1, 1), (1, 1), (1, 1), 1)),

@@ -17,7 +17,7 @@ ROOMS = [  # files in one line may import each other
     ("palette",),
     ("cost_paper", "cost_table", "cost_command"),
     ("backbones",),
-    ("autograd", "norm_pool_eager", "norm_pool_compiled", "norm_pool", "pool_first", "layers"),
+    ("conv_compiled", "autograd", "norm_pool_eager", "norm_pool_compiled", "norm_pool", "pool_first", "layers"),
     ("trace", "take_in"),
     ("attention",),
     ("meta",),

@@ -7,8 +7,8 @@ from nets import Residual, Separable, Signal
 from torch import Tensor, nn
 
 import pmeta
-from pmeta.autograd import ConvShape
 from pmeta.backbones import MLPPolicy
+from pmeta.conv_compiled import ConvShape
 from pmeta.take_in import replace_batch_norm, take_in
 
 

@@ -67,7 +67,7 @@ def draw(found: dict[str, Any]) -> Figure:
         axes[0].set_ylabel(f"5-way {s['shots']}-shot\nshare of weights updated", fontsize=9)
     for ax in grid[:-1].flat:
         ax.tick_params(labelbottom=False)
-    lines = [line for part in _caption(found, series) for line in textwrap.wrap(part, round(15.5 * width))]
+    lines = [line for part in _caption(found, series) for line in textwrap.wrap(part, round(14 * width))]
     figure.suptitle("\n".join(lines), fontsize=8.5, x=0.01, ha="left")
     return figure
 
