@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from device_models import Case
 from torch import Tensor
 
@@ -16,10 +17,11 @@ TOLERANCE = 1e-4
 Weights = dict[str, np.ndarray]
 
 
-def reference(c: Case, loss: Loss = cross_entropy) -> Weights:
+def reference(c: Case, dtype: torch.dtype = torch.float32, loss: Loss = cross_entropy) -> Weights:
     """PyTorch's adapted weights, with the same micro-batches."""
+    meta, x = c.meta.map(lambda t: t.to(dtype)), c.x.to(dtype)
     loop = InnerLoop(c.net, c.method, loss, batch=c.batch)
-    return {name: w.detach().numpy() for name, w in loop.adapt(c.meta, (c.x, c.y)).w.items()}
+    return {name: w.detach().numpy() for name, w in loop.adapt(meta, (x, c.y)).w.items()}
 
 
 def errors(got: Weights, want: Weights) -> dict[str, float]:
@@ -29,7 +31,7 @@ def errors(got: Weights, want: Weights) -> dict[str, float]:
 
 def check(c: Case, got: Weights, loss: Loss = cross_entropy) -> None:
     """The engine's weights equal PyTorch's in float32; every layer has moved, and moved alike; nothing else has."""
-    want = reference(c, loss)
+    want = reference(c, loss=loss)
     for name, error in errors(got, want).items():
         assert error <= TOLERANCE, f"{name} is {error:.1e} from PyTorch"
         moved = np.abs(want[name] - c.meta.w[name].numpy()).max()
