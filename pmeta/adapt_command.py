@@ -12,6 +12,7 @@ from PIL import UnidentifiedImageError
 from rich.console import Console
 from rich.table import Table
 
+from pmeta import zoo
 from pmeta.device import Adaptation, DeviceModel, EngineError, load
 from pmeta.image_decode import UNREADABLE, decode
 from pmeta.image_files import Member, read
@@ -22,7 +23,7 @@ class AdaptConfig:
     """Adapt an exported model to a support set and predict the classes of queries."""
 
     model: tyro.conf.Positional[str]
-    """File that `pmeta export` wrote."""
+    """Name of a model that `pmeta zoo` lists, or file that `pmeta export` wrote."""
     support: str
     """Folder with a folder of pictures for each class; or a .npy array (classes, samples, *shape of a sample)."""
     query: str = ""
@@ -49,7 +50,9 @@ def main(argv: list[str]) -> None:
     config = tyro.cli(AdaptConfig, args=argv, prog="pmeta adapt", description=AdaptConfig.__doc__)
     model = open_model(config.model)
     support = read_samples(config.support, model)
-    labels = support_labels(config.support, support, model)
+    if len(support.classes) > model.outputs and config.model in zoo.names():
+        model = open_model(config.model, len(support.classes))
+    labels = support_labels(config, support, model)
     query = read_queries(config.query, model, support) if config.query else None
     before = model.weights()
     adaptation = model.adapt(support.x, labels)
@@ -62,12 +65,15 @@ def main(argv: list[str]) -> None:
         model.save(config.save)
 
 
-def open_model(path: str) -> DeviceModel:
-    """The classifier in a file."""
+def open_model(path: str, classes: int = 1) -> DeviceModel:
+    """The classifier in a file, or a model of the zoo with outputs for so many classes, if it has that many."""
     try:
-        model = load(path)
+        model = load(zoo.find(path, classes) if path in zoo.names() else path)
     except OSError as error:
-        raise ValueError(f"cannot read {path} ({error.strerror}): a model is a file that pmeta export wrote.") from None
+        shipped = f", or one of {', '.join(zoo.names())}" if zoo.names() else ""
+        raise ValueError(
+            f"cannot read {path} ({error.strerror}): a model is a file that pmeta export wrote{shipped}."
+        ) from None
     except EngineError as error:
         raise ValueError(f"{path}: {error}") from None
     if model.rows != 1:
@@ -75,16 +81,20 @@ def open_model(path: str) -> DeviceModel:
     return model
 
 
-def support_labels(path: str, support: Samples, model: DeviceModel) -> np.ndarray:
-    """Raises ValueError unless there are classes, each with samples, and no more than the model has outputs."""
+def support_labels(config: AdaptConfig, support: Samples, model: DeviceModel) -> np.ndarray:
+    """Raises ValueError unless there are two classes or more, each with samples, and no more than the model has outputs."""
+    path = config.support
     if support.labels is None:
         what = f"the array has one axis less, {support.x.shape}" if path.endswith(".npy") else "pictures but no folders in it"
         raise ValueError(f"a support set has samples by class, (classes, samples, *shape) or a folder each; {path}: {what}.")
     if len(support.classes) > model.outputs:
+        run = config.model if config.model in zoo.names() else "RUN"
         raise ValueError(
-            f"the model tells {model.outputs} classes apart, {path} has {len(support.classes)}: "
-            "leave some out, or train with a larger --n-way."
+            f"the model tells {model.outputs} classes apart, {path} has {len(support.classes)}: leave some out, or write a "
+            f"model for more with pmeta export {run} --classes {len(support.classes)}."
         )
+    if len(support.classes) < 2:
+        raise ValueError(f"classes are told apart, so there are two or more, {path} has only {support.classes[0]}: add one.")
     without = [name for i, name in enumerate(support.classes) if i not in support.labels]
     if without:
         raise ValueError(f"each class is learned from a sample at least, {path} has none of {', '.join(without)}: add some.")
@@ -183,7 +193,7 @@ def report(
         "updated_channels": updated_channels(before, model.weights()),
     }
     if query is not None:
-        predicted = model.scores(query.x)[:, : len(support.classes)].argmax(1)
+        predicted = model.predict(query.x)
         found["predictions"] = {name: support.classes[p] for name, p in zip(query.names, predicted, strict=True)}
         if query.labels is not None:
             found["accuracy"] = float((predicted == query.labels).mean())

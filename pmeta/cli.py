@@ -14,6 +14,7 @@ COMMANDS = {  # name: (module:function that takes the arguments and may return a
     "evaluate": ("pmeta.evaluate_command:main", "adapt a trained model to unseen tasks: accuracy, memory, MACs"),
     "export": ("pmeta.export_command:main", "write a trained model as one file for the device"),
     "adapt": ("pmeta.adapt_command:main", "adapt an exported model to a few samples, without torch"),
+    "zoo": ("pmeta.zoo_command:main", "the trained models that come with the package"),
     "data": ("pmeta.data_command:main", "take in a published data set, or look at one"),
     "reproduce": ("pmeta.reproduce.command:main", "the paper's tables and figure 5, ours beside the paper's"),
     "report": ("pmeta.report:main", "one HTML page with pictures of runs and results"),

@@ -21,7 +21,7 @@ class _Model(ctypes.Structure):
 
     _fields_ = (
         *[(name, c_size_t) for name in ("arena_bytes", "infer_bytes", "state_bytes", "input_bytes")],
-        *[(name, c_uint32) for name in ("input_type", "outputs", "rows", "steps", "batch")],
+        *[(name, c_uint32) for name in ("input_type", "outputs", "rows", "steps", "batch", "classes")],
         *[(name, c_void_p) for name in ("file", "arena")],
         *[(name, c_size_t) for name in ("file_bytes", "arena_given", "high_water")],
         *[(name, c_uint32) for name in ("support", "fed", "in_batch", "step", "phase")],
@@ -33,6 +33,7 @@ _CALLS: dict[str, tuple[Any, ...]] = {
     "pm_open": (POINTER(_Model), c_void_p, c_size_t),
     "pm_start": (POINTER(_Model), c_void_p, c_size_t),
     "pm_infer": (POINTER(_Model), c_void_p, c_void_p),
+    "pm_classes": (POINTER(_Model), c_uint32),
     "pm_begin": (POINTER(_Model), c_uint32),
     "pm_feed": (POINTER(_Model), c_void_p, c_uint32, POINTER(c_float)),
     "pm_step": (POINTER(_Model),),
@@ -82,6 +83,7 @@ class DeviceModel:
         if not (self._arena.flags.c_contiguous and self._arena.flags.writeable):
             raise ValueError("the arena is one block of memory that the engine may write, got an array that is not: copy it.")
         self._call("pm_start", self._arena.ctypes.data, self._arena.nbytes)
+        self._own_classes = self.classes
         self.meta = self._facts(data)
 
     def _facts(self, data: bytes) -> dict[str, Any]:
@@ -141,6 +143,16 @@ class DeviceModel:
         return self._m.outputs // self._m.rows
 
     @property
+    def classes(self) -> int:
+        """The outputs that `predict` looks at, the first ones: as many as the last adaptation had classes."""
+        return self._m.classes
+
+    @property
+    def alike(self) -> bool:
+        """Whether all outputs start from the same weights, so that any number of them can be classes."""
+        return self.meta.get("alike") is True
+
+    @property
     def rows(self) -> int:
         """Rows of output for a sample: 1 for a classifier, T for an episode of T observations."""
         return self._m.rows
@@ -156,13 +168,17 @@ class DeviceModel:
         return flatfile.INPUT_TYPES[self._m.input_type]
 
     def adapt(self, x: np.ndarray, y: Sequence[int] | np.ndarray) -> Adaptation:
-        """Forget earlier adaptations and take K steps on a support set x (n, *input_shape) with labels y (n,)."""
+        """Forget earlier adaptations and take K steps on a support set x (n, *input_shape) with labels y (n,).
+
+        There are as many classes as the largest label says. Where outputs start alike, the softmax of the loss runs over
+        these alone; outputs that were meta-trained together stay together in it."""
         x, y = self._samples(x), self._labels(y)
         if len(x) != len(y) or len(x) == 0:
             raise ValueError(f"a support set has as many labels as samples, at least one, got {len(x)} and {len(y)}.")
+        classes = int(y.max()) + 1
         losses, milliseconds = np.zeros(self.steps, np.float32), np.zeros(self.steps)
         loss = c_float()
-        with self._whole_adaptation(len(x)):
+        with self._whole_adaptation(len(x), classes if self.alike else self.outputs):
             for k in range(self.steps):
                 start = perf_counter()
                 for sample, label in zip(x, y, strict=True):
@@ -170,13 +186,16 @@ class DeviceModel:
                     losses[k] += loss.value / len(x)
                 self._call("pm_step")
                 milliseconds[k] = 1000 * (perf_counter() - start)
+        self._call("pm_classes", classes)
         return Adaptation(losses, milliseconds)
 
     @contextmanager
-    def _whole_adaptation(self, n: int) -> Iterator[None]:
+    def _whole_adaptation(self, n: int, classes: int = 0) -> Iterator[None]:
         """From the meta-trained weights to adapted ones, or back: half a step is no place to go on from."""
         self.reset()
         try:
+            if classes:
+                self._call("pm_classes", classes)
             self._call("pm_begin", n)
             yield
             if not all(np.isfinite(w).all() for w in self.weights().values()):
@@ -212,8 +231,8 @@ class DeviceModel:
         return out[:, 0] if rows == 1 else out
 
     def predict(self, x: np.ndarray) -> np.ndarray:
-        """The class of each sample. (n,)"""
-        return self.scores(x).argmax(-1)
+        """The class of each sample, one of the first `classes` outputs. (n,)"""
+        return self.scores(x)[..., : self.classes].argmax(-1)
 
     def weights(self) -> dict[str, np.ndarray]:
         """The weights under adaptation, by name."""
@@ -237,12 +256,14 @@ class DeviceModel:
         self._call("pm_write_state", data.ctypes.data, data.nbytes)
 
     def reset(self) -> None:
-        """Back to the meta-trained weights."""
+        """Back to the meta-trained weights, and to the classes that the file has."""
         self._call("pm_reset")
+        if self.rows == 1:
+            self._call("pm_classes", self._own_classes)
 
     def save(self, path: str | Path) -> None:
         """Write a model whose first weights are the adapted ones, whole or not at all."""
-        write_atomically(Path(path), flatfile.with_state(self._data.tobytes(), self.state()))
+        write_atomically(Path(path), flatfile.with_state(self._data.tobytes(), self.state(), self.classes))
 
     def _labels(self, y: Sequence[int] | np.ndarray) -> np.ndarray:
         if self._m.rows != 1:

@@ -13,13 +13,13 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from pmeta import workers
+from pmeta import head, workers, zoo
 from pmeta.config import ImageConfig
 from pmeta.evaluate import Summary, TaskResult, evaluate_task, evaluation_loop, summarise
 from pmeta.images import ImageSet, check_enough, open_split
 from pmeta.layers import Network
 from pmeta.meta import Meta
-from pmeta.runs import Run, fitting, plain
+from pmeta.runs import Checkpoint, fitting, open_run, plain
 from pmeta.train import build, choose_device, task
 from pmeta.workers import Group
 
@@ -29,7 +29,7 @@ class EvaluateConfig:
     """Adapt the best model of a run to unseen tasks: accuracy with CI95, peak memory, MACs, update ratios."""
 
     run: tyro.conf.Positional[str]
-    """Run folder."""
+    """Run folder, or a model that `pmeta zoo` lists."""
     data: str = ""
     """Folder of classes to draw tasks from; by default that of the run."""
     split: Literal["train", "val", "test"] = "test"
@@ -39,11 +39,13 @@ class EvaluateConfig:
     batch: int | None = 1
     """Samples that adaptation takes at a time (gradient accumulation); None: the whole support set."""
     n_way: int | None = None
-    """Classes in a task, at most as many as the run was trained with; by default the same."""
+    """Classes in a task, at most as many as the head has outputs; by default the same."""
     n_shot: int | None = None
     """Support samples of each class; by default as in training."""
     n_query: int | None = None
     """Query samples of each class; by default as in training."""
+    classes: int | None = None
+    """Give the head this many outputs, which all start from the mean of the meta-trained ones; None: those of training."""
     seed: int = 1
     """Of the tasks."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -66,8 +68,10 @@ class EvaluateConfig:
 def main(argv: list[str]) -> None:
     """Run the command."""
     config = tyro.cli(EvaluateConfig, args=argv, prog="pmeta evaluate", description=EvaluateConfig.__doc__)
-    if "env" in Run(config.run).config():
+    if "env" in open_run(config.run).config():
         return _policy(config)
+    if config.run in zoo.names() and not config.data:
+        raise ValueError(f"{config.run} comes without the pictures that it was trained on: give --data.")
     if config.render:
         raise ValueError("--render shows episodes of a policy, and this run has none: leave it out.")
     net_layers, summary = workers.run(evaluate, (config,), config.workers or workers.default_workers())
@@ -80,6 +84,8 @@ def _policy(config: EvaluateConfig) -> None:
     from pmeta.rl import evaluate_command as rl
     from pmeta.rl.render import check_path
 
+    if config.classes is not None:
+        raise ValueError("--classes are those of a classifier, and this run has a policy: leave it out.")
     if config.render:
         check_path(config.render)
     args = (config.run, config.tasks or 400, config.batch, config.seed, config.render)
@@ -88,9 +94,9 @@ def _policy(config: EvaluateConfig) -> None:
         rl.show(config.run, layers, summary, config.json)
 
 
-def load(path: str) -> tuple[ImageConfig, Any]:
-    """The settings of a run and its best checkpoint."""
-    run = Run(path)
+def load(path: str, classes: int | None = None) -> tuple[ImageConfig, Checkpoint]:
+    """The settings of a run and its best checkpoint; with `classes` that many outputs, which start alike."""
+    run = open_run(path)
     config, best = run.settings(ImageConfig), run.load("best")
     if best is None:
         raise ValueError(
@@ -100,6 +106,9 @@ def load(path: str) -> tuple[ImageConfig, Any]:
         raise ValueError(
             f"the best model of {path} does not say which images it takes, an older release wrote it: train again."
         )
+    if classes is not None:
+        best = best._replace(tensors=head.alike(best.tensors, classes))
+        config = dataclasses.replace(config, n_way=classes)
     return config, best
 
 
@@ -139,17 +148,16 @@ def evaluate(group: Group, config: EvaluateConfig) -> tuple[list[str], Summary]:
 
 def prepare(group: Group, config: EvaluateConfig) -> tuple[list[str], Callable[[int], TaskResult]]:
     """The names of the layers, and what adapts the best model of a run to the task of a number."""
-    trained, best = group.from_first(lambda: load(config.run))
+    trained, best = group.from_first(lambda: load(config.run, config.classes))
     given = {key: getattr(config, key) for key in ("n_way", "n_shot", "n_query") if getattr(config, key) is not None}
     if given.get("n_way", trained.n_way) > trained.n_way:
-        raise ValueError(
-            f"the head of {config.run} has {trained.n_way} outputs, got --n-way {config.n_way}: at most that many."
-        )
+        raise ValueError(f"the head of {config.run} has {trained.n_way} outputs, got --n-way {config.n_way}: give --classes.")
     drawn = dataclasses.replace(trained, **given)
     device, image = choose_device(config.device, group.rank), tuple(best.info["input"])
     images = open_images(drawn, config.split, config.data, image)
     net, meta = restore(trained, best.tensors, image, device)
     loop = evaluation_loop(net, trained.method_row(), config.batch)
+    loop = loop if config.classes is None else dataclasses.replace(loop, loss=head.among(drawn.n_way))
     names = [layer.name for layer in net.layers]
     return names, lambda i: evaluate_task(loop, meta, task(drawn, images, i, device, config.seed))
 
@@ -157,7 +165,7 @@ def prepare(group: Group, config: EvaluateConfig) -> tuple[list[str], Callable[[
 def show(config: EvaluateConfig, layers: list[str], summary: Summary) -> None:
     """Print the summary."""
     if config.json:
-        asked = {key: getattr(config, key) for key in ("run", "data", "split", "batch")}
+        asked = {key: getattr(config, key) for key in ("run", "data", "split", "batch", "classes")}
         print(json.dumps(plain({**asked, "layers": layers, **dataclasses.asdict(summary)})))
         return
     console = Console()

@@ -202,10 +202,12 @@ def _facts(
 ) -> dict:
     alone = [layer for layer in net.layers if layer.kind == "param"]
     params = [name for node in nodes if node.name in ever for name in node.params if name]
+    head = [meta.w[name] for name in nodes[-1].params if name in meta.w]
     return {
         "method": method.title,
         "input_shape": list(input_shape),
         "classes": list(classes),
+        "alike": nodes[-1].kind == "fc" and all(bool((w == w[:1]).all()) for w in head),
         "layers": [layer.name for layer in net.layers],
         "state": [{"name": name, "shape": list(meta.w[name].shape)} for name in params],
         "alone": {

@@ -13,7 +13,7 @@ from pmeta.evaluate_command import load, restore
 from pmeta.export import Exported, export
 from pmeta.files import write_atomically
 from pmeta.images import SCALE, SHIFT
-from pmeta.runs import Run
+from pmeta.runs import open_run
 
 
 @dataclass(frozen=True)
@@ -21,12 +21,15 @@ class ExportConfig:
     """Write the best model of a run as one file that a device adapts, and print what it will take."""
 
     run: tyro.conf.Positional[str]
-    """Run folder."""
+    """Run folder, or a model that `pmeta zoo` lists."""
     out: Annotated[str, tyro.conf.arg(aliases=["-o"])] = "model.pmeta"
     """File to write."""
     batch: int | None = 1
     """Samples that share their attention scores (gradient accumulation); None: the whole support set. One takes the least
     memory; all larger numbers take the same, a little more."""
+    classes: int | None = None
+    """Tell up to this many classes apart: outputs that all start from the mean of the meta-trained ones. None: the outputs of
+    training as they are."""
     float32: bool = False
     """Read normalised float32 samples instead of raw uint8 pixels."""
     quiet: bool = False
@@ -36,17 +39,19 @@ class ExportConfig:
 def main(argv: list[str]) -> None:
     """Run the command."""
     config = tyro.cli(ExportConfig, args=argv, prog="pmeta export", description=ExportConfig.__doc__)
-    exported = export_run(config.run, config.float32, config.batch)
+    exported = export_run(config.run, config.float32, config.batch, config.classes)
     write_atomically(Path(config.out), exported.data)
     if not config.quiet:
         show(config.out, exported)
 
 
-def export_run(run: str, float32: bool = False, batch: int | None = 1) -> Exported:
-    """The best model of a run, compiled."""
-    if "env" in Run(run).config():
+def export_run(run: str, float32: bool = False, batch: int | None = 1, classes: int | None = None) -> Exported:
+    """The best model of a run, compiled; with `classes` that many outputs, which start alike."""
+    if "env" in open_run(run).config():
+        if classes is not None:
+            raise ValueError(f"--classes are those of a classifier, and {run} is a policy: leave it out.")
         return _policy(run, batch)
-    trained, best = load(run)
+    trained, best = load(run, classes)
     shape = tuple(best.info["input"])
     net, meta = restore(trained, best.tensors, shape, torch.device("cpu"))
     kind, c = "float32" if float32 else "uint8", shape[0]

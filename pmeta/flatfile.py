@@ -18,8 +18,8 @@ FLAGS = {"add": 1, "no_dx": 2, "rows": 4, "backward": 8, "count_pad": 16}
 _OPS = """loop conv conv_bw_w conv_bw_x bias_bw norm norm_bw norm_acc act act_bw maxpool maxpool_bw avgpool avgpool_bw
 add copy fc fc_bw_w fc_bw_x score compact update score_sum score_mean merge"""
 OPS = _OPS.split()
-_FIELDS = """arena_bytes infer_bytes state_bytes input_type input_channels input_plane outputs rows steps layers
-programs instrs geoms copies at_scale at_alpha at_steps at_programs at_instrs at_geoms at_copies at_meta meta_bytes batch"""
+_FIELDS = """arena_bytes infer_bytes state_bytes input_type input_channels input_plane outputs rows steps layers programs
+instrs geoms copies at_scale at_alpha at_steps at_programs at_instrs at_geoms at_copies at_meta meta_bytes batch classes"""
 FIELDS = _FIELDS.split()
 INPUT_TYPES = ("float32", "uint8")
 
@@ -115,7 +115,7 @@ def write(
         "copies": len(copies),
         "meta_bytes": len(text),
     }
-    numbers = {**header, **counts, **at}
+    numbers = {"classes": 0, **header, **counts, **at}
     rest = _words([numbers[name] for name in FIELDS])
     rest += bytes(HEADER_BYTES - CRC_FROM - len(rest)) + body
     return seal(MAGIC + struct.pack("<IIII", VERSION, ENDIAN_MARK, CRC_FROM + len(rest), 0) + rest)
@@ -144,9 +144,10 @@ def copies(data: bytes) -> list[tuple[int, int, int]]:
     return list(zip(words[0::3], words[1::3], words[2::3], strict=True))
 
 
-def with_state(data: bytes, state: bytes) -> bytes:
-    """The same model with the adapted weights `state` in the place of the meta-trained ones."""
+def with_state(data: bytes, state: bytes, classes: int) -> bytes:
+    """The same model with the adapted weights `state` in the place of the meta-trained ones, and the number of its classes."""
     new = bytearray(data)
+    struct.pack_into("<I", new, CRC_FROM + 4 * FIELDS.index("classes"), classes)
     for at, offset, size in copies(data):
         new[at : at + size] = state[offset : offset + size]
     return seal(bytes(new))

@@ -10,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from pmeta import zoo
 from pmeta.files import cannot_write, write_atomically
 
 if TYPE_CHECKING:  # what reads JSON alone starts without torch
@@ -199,3 +200,18 @@ class Run:
         path = self.path / "metrics.jsonl"
         lines = path.read_text().split("\n")[:-1] if path.exists() else []
         return [json.loads(line) for line in lines]
+
+
+class Shipped(Run):
+    """A model of the zoo, to be read as if it were the run that it comes from."""
+
+    def config(self) -> dict[str, Any]:
+        return zoo.card(self.path.name)["config"]
+
+    def load(self, name: str) -> Checkpoint | None:
+        return Run(zoo.FOLDER).load(self.path.name) if name == "best" else None
+
+
+def open_run(path: str) -> Run:
+    """A run folder, or a model of the zoo by its name, to be read; a folder of such a name is ./NAME."""
+    return Shipped(path) if path in zoo.names() else Run(path)

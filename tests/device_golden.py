@@ -9,7 +9,7 @@ from device_models import Case
 from torch import Tensor
 
 from pmeta.device import DeviceModel
-from pmeta.inner import InnerLoop
+from pmeta.inner import InnerLoop, Loss, cross_entropy
 
 # Why 1e-4 of the largest weight of a tensor: both sides sum some 10^4 to 10^5 float32 products in different orders (1e-7 each),
 # and K steps multiply the difference; a pixel that is a hair from a ReLU's or a max-pool's kink then moves a gradient by more.
@@ -17,10 +17,11 @@ TOLERANCE = 1e-4
 Weights = dict[str, np.ndarray]
 
 
-def reference(c: Case, dtype: torch.dtype = torch.float32) -> Weights:
+def reference(c: Case, dtype: torch.dtype = torch.float32, loss: Loss = cross_entropy) -> Weights:
     """PyTorch's adapted weights, with the same micro-batches."""
     meta, x = c.meta.map(lambda t: t.to(dtype)), c.x.to(dtype)
-    return {name: w.detach().numpy() for name, w in InnerLoop(c.net, c.method, batch=c.batch).adapt(meta, (x, c.y)).w.items()}
+    loop = InnerLoop(c.net, c.method, loss, batch=c.batch)
+    return {name: w.detach().numpy() for name, w in loop.adapt(meta, (x, c.y)).w.items()}
 
 
 def errors(got: Weights, want: Weights) -> dict[str, float]:
@@ -28,9 +29,9 @@ def errors(got: Weights, want: Weights) -> dict[str, float]:
     return {name: float(np.abs(w - want[name]).max() / np.abs(want[name]).max()) for name, w in got.items()}
 
 
-def check(c: Case, got: Weights) -> None:
+def check(c: Case, got: Weights, loss: Loss = cross_entropy) -> None:
     """The engine's weights equal PyTorch's in float32; every layer has moved, and moved alike; nothing else has."""
-    want = reference(c)
+    want = reference(c, loss=loss)
     for name, error in errors(got, want).items():
         assert error <= TOLERANCE, f"{name} is {error:.1e} from PyTorch"
         moved = np.abs(want[name] - c.meta.w[name].numpy()).max()

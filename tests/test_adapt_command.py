@@ -153,6 +153,7 @@ def test_mistakes_in_folders(model: Path, pictures: Path, refused: Callable[...,
     for name in "abcd":
         (pictures / "many" / name).mkdir()
         Image.new("RGB", (16, 16)).save(pictures / "many" / name / "0.png")
+    shutil.copytree(pictures / "many" / "a", pictures / "one" / "a")
     refused("pictures but no folders", model, "--support", pictures / "support" / "ant")
     refused("there are no pictures", model, "--support", pictures / "empty")
     refused("in a folder or a .npy file, got an empty name", model, "--support", "")
@@ -160,6 +161,9 @@ def test_mistakes_in_folders(model: Path, pictures: Path, refused: Callable[...,
     refused("x.png is no picture: remove it.", model, "--support", pictures / "wrong")
     refused("x.png is no readable picture (", model, "--support", pictures / "broken")
     refused("tells 3 classes apart", model, "--support", pictures / "many")
+    refused("with pmeta export RUN --classes 4.", model, "--support", pictures / "many")
+    refused("two or more, ", model, "--support", pictures / "one")
+    refused("/one has only a: add one.", model, "--support", pictures / "one")
     both = (model, "--support", pictures / "support", "--query")
     refused("the support set's classes, ant, bee, cat, got a, b, c, d in", *both, pictures / "many")
     for picture in (pictures / "support" / "bee").iterdir():

@@ -16,19 +16,20 @@ from pictures import characters, scenes
 from pmeta import device, flatfile
 from pmeta.device import DeviceModel
 from pmeta.export import export
-from pmeta.inner import InnerLoop
+from pmeta.head import among
+from pmeta.inner import InnerLoop, Loss, cross_entropy
 from pmeta.methods import METHODS, Method
 
 
-def same_weights(c: Case) -> None:
+def same_weights(c: Case, loss: Loss = cross_entropy) -> None:
     """The engine's adapted weights against PyTorch's, on an arena that starts full of NaN."""
     model = c.device()
     model.adapt(c.raw, c.y.numpy())
-    check(c, model.weights())
+    check(c, model.weights(), loss)
     assert model.high_water_bytes <= model.arena_bytes
 
 
-def same_weights_mostly(draw: Callable[[int], Case]) -> None:
+def same_weights_mostly(draw: Callable[[int], Case], loss: Loss = cross_entropy) -> None:
     """Two drawings of at most three have the same weights.
 
     In float32 a ReLU or the last channel that is clipped may fall the other way where two compilers or processors round
@@ -36,7 +37,7 @@ def same_weights_mostly(draw: Callable[[int], Case]) -> None:
     failures: list[AssertionError] = []
     for seed in range(3):
         try:
-            same_weights(draw(seed))
+            same_weights(draw(seed), loss)
         except AssertionError as error:
             failures.append(error)
             if len(failures) == 2:
@@ -191,6 +192,85 @@ def test_steps_that_update_different_layers() -> None:
             alpha[k, names.index(name)] = 0.05
     meta = c.meta.with_parameters({**p, "alpha": alpha})
     same_weights(c._replace(meta=meta, exported=export(c.net, meta, c.method, (3, 28, 28))))
+
+
+def among_three(c: Case) -> Case:
+    """The same model, which the binding takes for one whose outputs start alike."""
+    data = c.exported.data
+    at, size = (flatfile.header(data)[name] for name in ("at_meta", "meta_bytes"))
+    text = json.dumps({**flatfile.meta(data), "alike": True}, separators=(",", ":")).encode().ljust(size)
+    return c._replace(exported=replace(c.exported, data=flatfile.seal(data[:at] + text + data[at + size :])))
+
+
+@pytest.mark.parametrize("kind", ["4conv", "resnet12", "mlp", "depthwise"])
+def test_fewer_classes_equal_pytorch(kind: str) -> None:
+    """The softmax runs over the outputs that have labels; the others are left alone."""
+    same_weights_mostly(lambda seed: among_three(case(kind, "pmeta", seed=25 + seed, n=3)), among(3))
+    c = among_three(case(kind, "pmeta", seed=25, n=3))
+    with pytest.raises(AssertionError, match=r"did not move as in PyTorch|from PyTorch"):
+        same_weights(c)  # the test of the test
+    model = c.device()
+    model.adapt(c.raw, c.y.numpy())
+    head = c.net.head.params[0]
+    assert np.array_equal(model.weights()[head][3:], c.meta.w[head].numpy()[3:])
+
+
+@pytest.mark.parametrize("kind", ["4conv", "mlp"])
+def test_outputs_that_start_alike_equal_pytorch(kind: str) -> None:
+    """In the first step the gradients of equal rows cancel below the head, in later ones no more."""
+    c = case(kind, "pmeta", seed=25, n=3, live=["conv4", "fc"] if kind == "4conv" else ["2", "4"]).alike()
+    assert c.device().alike
+    same_weights(c, among(3))
+
+
+def test_outputs_that_were_trained_together_stay_together() -> None:
+    c = case("mlp", "maml", seed=25, n=3)
+    model = c.device()
+    assert not model.alike
+    model.adapt(c.raw, c.y.numpy())
+    check(c, model.weights())  # the softmax of all five
+    assert model.classes == 3
+
+
+def test_predictions_are_of_the_classes_that_were_learned(tmp_path) -> None:
+    c = case("mlp", "maml", seed=26, n=5)
+    model = c.device()
+    assert model.classes == model.outputs == 5
+    many = np.random.default_rng(0).normal(size=(200, 20)).astype(np.float32)
+    assert model.predict(many).max() >= 2
+    model.adapt(c.raw, [0, 1, 0, 1, 0])
+    assert model.classes == 2
+    assert model.scores(many).shape == (200, 5)
+    assert np.array_equal(model.predict(many), model.scores(many)[:, :2].argmax(1))
+    model.save(tmp_path / "two.pmeta")
+    saved = device.load(tmp_path / "two.pmeta")
+    assert saved.classes == 2
+    assert np.array_equal(saved.predict(many), model.predict(many))
+    saved.adapt(c.raw, c.y.numpy())  # a saved model may learn other classes
+    assert saved.classes == 5
+    saved.reset()
+    assert saved.classes == 2
+    model.reset()
+    assert model.classes == 5
+
+
+def test_classes_are_checked() -> None:
+    c = case("mlp", "maml", seed=26)
+    model = c.device()
+    with pytest.raises(device.EngineError, match="and classes at most as many as outputs"):
+        model._call("pm_classes", 6)
+    with pytest.raises(device.EngineError, match="an argument is null, or a size"):
+        model._call("pm_classes", 0)
+    model._call("pm_classes", 2)
+    model._call("pm_begin", 1)
+    with pytest.raises(device.EngineError, match="out of order"):
+        model._call("pm_classes", 3)
+    with pytest.raises(device.EngineError, match="0 to classes - 1"):
+        model._call("pm_feed", c.raw.ctypes.data, 2, None)
+    at = flatfile.CRC_FROM + 4 * flatfile.FIELDS.index("classes")
+    data = c.exported.data
+    with pytest.raises(device.EngineError, match="does not fit"):
+        device.DeviceModel(flatfile.seal(data[:at] + b"\x06\0\0\0" + data[at + 4 :]))
 
 
 def test_an_episode_with_a_loss_of_the_callers() -> None:

@@ -16,6 +16,7 @@ from device_models import GOLDEN, Case, case
 from pictures import scenes
 
 from pmeta import engine
+from pmeta.head import among
 
 PROGRAMS = Path(__file__).parent / "engine"
 STRICT = ("-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror", "-Wno-psabi", f"-I{engine.SOURCES}")
@@ -82,13 +83,13 @@ def test_a_wrong_kernel_fails_the_program(tmp_path: Path) -> None:
     assert subprocess.run([str(tmp_path / "x")], capture_output=True, check=False).returncode == 1
 
 
-def replay(c: Case, program: Path, folder: Path) -> tuple[bytes, np.ndarray]:
+def replay(c: Case, program: Path, folder: Path, classes: int = 5) -> tuple[bytes, np.ndarray]:
     """An adaptation by a program in C, on an arena full of NaN between guards: its weights, and scores of the samples."""
     files = {name: folder / name for name in ("model", "samples", "labels", "state", "scores")}
     files["model"].write_bytes(c.exported.data)
     files["samples"].write_bytes(np.ascontiguousarray(c.raw).tobytes())
     files["labels"].write_bytes(c.y.byte().numpy().tobytes())
-    run(program, *files.values())
+    run(program, *files.values(), classes)
     return files["state"].read_bytes(), np.frombuffer(files["scores"].read_bytes(), np.float32).reshape(len(c.y), -1)
 
 
@@ -107,6 +108,14 @@ def test_golden_under_sanitizers(kind: str, method: str, batch: int, sanitized: 
     with torch.no_grad():
         want = torch.func.functional_call(c.net.model, w, (c.x,)).numpy()
     np.testing.assert_allclose(scores, want, rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("kind", ["4conv", "mlp"])
+def test_fewer_classes_under_sanitizers(kind: str, sanitized: dict[str, Path], tmp_path: Path) -> None:
+    c = case(kind, "pmeta", seed=24, n=3)
+    model = c.device()
+    model.restore(replay(c, sanitized["replay"], tmp_path, classes=3)[0])
+    check(c, model.weights(), among(3))
 
 
 @pytest.mark.parametrize(("kind", "batch"), [("depthwise-12", 1), ("depthwise-12", 2), ("signal", 2), ("mlp", 1)])

@@ -157,7 +157,7 @@ def refused(capsys: pytest.CaptureFixture[str], *argv: Any) -> str:
 
 def test_json_of_the_command(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = evaluated(capsys, run, "--tasks", 3)
-    assert set(found) == {f.name for f in dataclasses.fields(Summary)} | {"run", "data", "split", "batch", "layers"}
+    assert set(found) == {f.name for f in dataclasses.fields(Summary)} | {"run", "data", "split", "batch", "classes", "layers"}
     assert (found["run"], found["data"], found["split"], found["batch"], found["tasks"]) == (str(run), "", "test", 1, 3)
     assert found["layers"] == [f"{kind}{b}" for b in range(1, 5) for kind in ("conv", "norm")] + ["fc"]
     assert np.shape(found["update_ratios"]) == np.shape(found["update_ratios_std"]) == (2, 9)
@@ -175,6 +175,16 @@ def test_batches_and_shots(run: Path, capsys: pytest.CaptureFixture[str]) -> Non
     whole = evaluated(capsys, run, "--tasks", 1, "--n-shot", 2, "--n-query", 1, "--batch", "None")
     assert whole["exact_memory_mb"] > 4 * one["exact_memory_mb"]  # 10 samples at a time
     assert evaluated(capsys, run, "--tasks", 1, "--n-way", 3)["gmac"] < one["gmac"]
+
+
+def test_any_number_of_classes(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The outputs that are no classes change nothing, neither in the loss nor in the prediction."""
+    for n in (2, 7):
+        found = [evaluated(capsys, run, "--tasks", 8, "--n-way", n, "--classes", outputs) for outputs in (n, 12)]
+        assert found[0]["accuracy"] == pytest.approx(found[1]["accuracy"], abs=1e-6)
+        assert (found[0]["classes"], found[1]["classes"]) == (n, 12)
+    own = evaluated(capsys, run, "--tasks", 8)
+    assert evaluated(capsys, run, "--tasks", 8, "--classes", 5)["accuracy"] != own["accuracy"]  # other rows to start from
 
 
 def test_the_table_of_the_command(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -213,7 +223,8 @@ def test_data_that_do_not_fit(run: Path, tmp_path: Path, capsys: pytest.CaptureF
 
 def test_mistakes(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert refused(capsys, tmp_path) == f"a run folder holds a config.json, {tmp_path} does not: train one with pmeta train."
-    assert refused(capsys, run, "--n-way", 6) == f"the head of {run} has 5 outputs, got --n-way 6: at most that many."
+    assert refused(capsys, run, "--n-way", 6) == f"the head of {run} has 5 outputs, got --n-way 6: give --classes."
+    assert refused(capsys, run, "--classes", 0) == "--classes must be from 1 to 65535, got 0."
     assert "--tasks must be at least 1, got 0." in refused(capsys, run, "--tasks", 0)
     assert "--batch must be at least 1, got 0." in refused(capsys, run, "--batch", 0)
     assert "--seed and --workers must not be negative, got -1 and 1." in refused(capsys, run, "--seed", -1)

@@ -4,6 +4,7 @@ import dataclasses
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -72,6 +73,28 @@ def test_micro_batches(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
         assert device.load(tmp_path / "m.pmeta").batch == batch
     assert cli.main(["export", str(run), "--batch", "0"]) == 2
     assert "a micro-batch has at least 1 sample and fewer than 2^32, got batch=0" in capsys.readouterr().err
+
+
+def test_outputs_that_start_alike(run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "m.pmeta"
+    assert cli.main(["export", str(run), "-o", str(out), "--quiet"]) == 0
+    raw = np.random.default_rng(0).integers(0, 256, (6, 1, 28, 28), np.uint8)
+    own = device.load(out)
+    assert (own.outputs, own.alike) == (5, False)
+    assert cli.main(["export", str(run), "-o", str(out), "--quiet", "--classes", "7"]) == 0
+    model = device.load(out)
+    assert (model.outputs, model.alike) == (7, True)
+    np.testing.assert_allclose(model.scores(raw), np.repeat(own.scores(raw).mean(1, keepdims=True), 7, 1), atol=1e-5)
+    model.adapt(raw, np.arange(6))
+    assert model.classes == 6
+
+
+def test_classes_that_cannot_be(run: Path, policy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["export", str(run), "--classes", "0"]) == 2
+    assert capsys.readouterr().err == "pmeta: error: --classes must be from 1 to 65535, got 0.\n"
+    for command in ("export", "evaluate"):
+        assert cli.main([command, str(policy), "--classes", "3"]) == 2
+        assert "--classes are those of a classifier, and " in capsys.readouterr().err
 
 
 def test_a_policy_becomes_a_file(policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -47,9 +47,10 @@ def test_names_and_shapes_come_back(data: bytes) -> None:
 def test_a_state_replaces_the_weights_and_nothing_else(data: bytes) -> None:
     size = flatfile.header(data)["state_bytes"]
     state = np.arange(size // 4, dtype="<f4").tobytes()
-    changed = flatfile.with_state(data, state)
+    changed = flatfile.with_state(data, state, 3)
     assert len(changed) == len(data)
     at, offset, length = flatfile.copies(data)[0]
     assert changed[at : at + length] == state[offset : offset + length]
     assert flatfile.meta(changed) == flatfile.meta(data)
+    assert flatfile.header(changed) == {**flatfile.header(data), "classes": 3}
     assert struct.unpack_from("<I", changed, 20)[0] == zlib.crc32(changed[24:])

@@ -9,6 +9,7 @@ ROOT = Path(__file__).parent.parent
 ROOMS = [  # files in one line may import each other
     ("errors",),
     ("files",),
+    ("zoo",),
     ("engine",),
     ("kernels",),
     ("cost_ops", "cost_memory", "cost_backbones", "cost"),
@@ -22,6 +23,7 @@ ROOMS = [  # files in one line may import each other
     ("meta",),
     ("step_sizes",),
     ("inner",),
+    ("head",),
     ("outer",),
     ("pool", "image_files", "image_cache", "glyphs", "image_decode", "images"),
     ("importers",),
@@ -34,10 +36,11 @@ ROOMS = [  # files in one line may import each other
     ("rl",),
     ("train_command", "evaluate_command"),
     ("flatfile", "device"),
-    ("adapt_command",),
+    ("adapt_command", "zoo_command"),
     ("arena", "graph", "stages", "instructions", "builder", "forward", "backward", "program", "layout"),
     ("export",),
     ("export_command",),
+    ("zoo_card", "zoo_add"),
     ("quickstart",),
     ("reproduce",),
     ("report_check", "report_html", "report_plot", "report_style"),
@@ -49,7 +52,7 @@ ROOMS = [  # files in one line may import each other
 TASKS = ("pool", "image_files", "image_cache", "glyphs", "image_decode", "images", "importers")
 METHOD = ("attention", "step_sizes", "layers", "take_in", "trace", "meta", "inner", "methods", "outer", "autograd", "backbones")
 WITHOUT_TORCH = ("errors", "cli", "methods", "cost_ops", "cost_memory", "cost_backbones", "cost", "cost_paper", "cost_command")
-ON_THE_DEVICE = ("adapt_command", "device", "engine", "files", "flatfile")
+ON_THE_DEVICE = ("adapt_command", "device", "engine", "files", "flatfile", "zoo", "zoo_command")
 
 
 def room(module: str) -> str:

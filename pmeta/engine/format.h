@@ -17,7 +17,8 @@ typedef struct {
     uint32_t programs, instrs, geoms, copies;
     uint32_t at_scale, at_alpha, at_steps, at_programs, at_instrs, at_geoms, at_copies, at_meta, meta_bytes;
     uint32_t batch; /* samples that share their scores, 0: the whole support set */
-    uint32_t reserved[2];
+    uint32_t classes; /* outputs that are classes, the first ones; 0: all */
+    uint32_t reserved;
 } pm_header;
 
 /* Forward, backward, update and merge instructions follow one another from `first`; merging ends a micro-batch. */

@@ -37,7 +37,7 @@ static int good_sizes(const pm_header *h)
     const uint64_t words = (uint64_t)h->input_channels * h->input_plane;
     return h->arena_bytes < 1u << 30 && h->infer_bytes <= h->arena_bytes && h->state_bytes <= h->infer_bytes && h->input_type <= PM_UINT8 &&
            h->input_channels > 0 && words > 0 && words < 1u << 28 && h->programs > 0 && h->rows > 0 && h->outputs > 0 &&
-           h->outputs < 1u << 24 && h->outputs % h->rows == 0 && h->steps < 1u << 16 && h->layers < 1u << 16;
+           h->outputs < 1u << 24 && h->outputs % h->rows == 0 && h->classes <= h->outputs / h->rows && h->steps < 1u << 16 && h->layers < 1u << 16;
 }
 
 static uint64_t space_bytes(const pm_model *m, const pm_program *p, unsigned space)
@@ -158,6 +158,7 @@ pm_status pm_open(pm_model *m, const void *file, size_t file_bytes)
     m->rows = h->rows;
     m->steps = h->steps;
     m->batch = h->batch;
+    m->classes = h->classes ? h->classes : h->outputs / h->rows;
     m->phase = 1;
     return PM_OK;
 }

@@ -32,7 +32,7 @@ typedef enum {
     PM_ALIGNMENT,        /* file or arena is not 4-byte aligned */
     PM_ARENA_TOO_SMALL,  /* fewer than m.arena_bytes (infer_bytes, to infer only) */
     PM_ORDER,            /* a call out of order: open, start, begin, feed, step */
-    PM_LABEL,            /* the label is not one of the model's classes, or the model is no classifier (rows > 1) */
+    PM_LABEL,            /* a label, or a number of classes, is beyond the model's; or the model is no classifier (rows > 1) */
     PM_ARGUMENT          /* a null pointer, or a size that does not fit */
 } pm_status;
 
@@ -49,6 +49,7 @@ typedef struct pm_model {
     uint32_t rows;           /* output rows: 1 for a classifier, T for an episode of T observations */
     uint32_t steps;          /* K */
     uint32_t batch;          /* samples, fed one after the other, that share their scores; 0: the whole support set */
+    uint32_t classes;        /* the first outputs, those that pm_feed's softmax runs over; set by pm_classes */
     /* The engine's own. */
     const unsigned char *file;
     unsigned char *arena;
@@ -60,6 +61,10 @@ typedef struct pm_model {
 pm_status pm_open(pm_model *m, const void *file, size_t file_bytes);
 pm_status pm_start(pm_model *m, void *arena, size_t arena_bytes);
 pm_status pm_infer(pm_model *m, const void *x, float *output);
+
+/* Tell n classes apart, 1 to m.outputs: the softmax of pm_feed runs over the first n outputs and leaves the others as they are;
+ * of the scores of pm_infer the first n count. Not within an adaptation. Before the first call m.classes is what the file says. */
+pm_status pm_classes(pm_model *m, uint32_t n);
 
 /* One adaptation: n_support samples are fed in each of m.steps steps. */
 pm_status pm_begin(pm_model *m, uint32_t n_support);

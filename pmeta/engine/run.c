@@ -184,6 +184,15 @@ pm_status pm_infer(pm_model *m, const void *x, float *output)
     return PM_OK;
 }
 
+pm_status pm_classes(pm_model *m, uint32_t n)
+{
+    if (!m || n < 1) return PM_ARGUMENT;
+    if (m->phase < OPENED || m->phase == HALFWAY || (m->phase == FEEDING && m->step < m->steps)) return PM_ORDER;
+    if (m->rows != 1 || n > m->outputs) return PM_LABEL;
+    m->classes = n;
+    return PM_OK;
+}
+
 pm_status pm_begin(pm_model *m, uint32_t n_support)
 {
     if (!m || n_support < 1) return PM_ARGUMENT;
@@ -234,13 +243,14 @@ pm_status pm_backward(pm_model *m, const float *g_output)
 pm_status pm_feed(pm_model *m, const void *x, uint32_t label, float *loss)
 {
     if (!m || !x) return PM_ARGUMENT;
-    if (m->rows != 1 || label >= m->outputs) return PM_LABEL;
+    if (m->rows != 1 || label >= m->classes) return PM_LABEL;
     const pm_status status = pm_forward(m, x, NULL);
     if (status != PM_OK) return status;
     const pm_program *p = current(m);
     float *z = (float *)(void *)(m->arena + p->output);
     float *g = p->backward ? (float *)(void *)(m->arena + p->g_output) : z;
-    const float value = pm_cross_entropy(g, z, (int)m->outputs, (int)label, 1.0f / (float)m->support);
+    const float value = pm_cross_entropy(g, z, (int)m->classes, (int)label, 1.0f / (float)m->support);
+    for (uint32_t i = m->classes; i < m->outputs; i++) g[i] = 0.0f;
     if (loss) *loss = value;
     finish(m, p);
     return PM_OK;
@@ -272,7 +282,7 @@ const char *pm_message(pm_status status)
     case PM_ALIGNMENT: return "file and arena must start at addresses that 4 divides";
     case PM_ARENA_TOO_SMALL: return "the arena is smaller than the model needs: give it arena_bytes (infer_bytes to infer only)";
     case PM_ORDER: return "call out of order: open, start, begin, then in each step feed every support sample and step";
-    case PM_LABEL: return "a label is one of a classifier's classes, 0 to outputs - 1; a model with many rows takes pm_forward and pm_backward";
+    case PM_LABEL: return "labels are 0 to classes - 1, and classes at most as many as outputs; a model with many rows takes pm_forward and pm_backward";
     case PM_ARGUMENT: return "an argument is null, or a size is not the one that the model has";
     }
     return "unknown status";

@@ -93,6 +93,7 @@ static int run(const void *file, size_t bytes, uint32_t *ran)
     memset(x, 0x3F, m.input_bytes);
     if (pm_start(&m, arena, m.arena_bytes) == PM_OK) {
         pm_infer(&m, x, out);
+        if (draw(2)) pm_classes(&m, draw(m.outputs + 1)); /* 0 is refused */
         if (pm_begin(&m, 3) == PM_OK)
             for (uint32_t k = 0; k < m.steps; k++) {
                 for (int i = 0; i < 3; i++)

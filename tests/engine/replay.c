@@ -1,4 +1,4 @@
-/* replay MODEL SAMPLES LABELS STATE SCORES: adapt on all samples, write the adapted weights and then the scores of the samples.
+/* replay MODEL SAMPLES LABELS STATE SCORES CLASSES: adapt on all samples, write the adapted weights and then the scores of the samples.
  *
  * The arena starts full of NaN between guard bytes, and file, arena and sample are allocations of exactly the bytes they need, so
  * that a sanitizer sees one byte too far. The exit code says what broke. */
@@ -37,7 +37,7 @@ static int guarded(const unsigned char *p)
 
 int main(int argc, char **argv)
 {
-    if (argc != 6) return 12;
+    if (argc != 7) return 12;
     size_t file_bytes, sample_bytes, label_bytes;
     void *file = read_all(argv[1], &file_bytes);
     unsigned char *samples = read_all(argv[2], &sample_bytes), *labels = read_all(argv[3], &label_bytes);
@@ -56,6 +56,7 @@ int main(int argc, char **argv)
     memset(block, 0xA5, m.arena_bytes + 2 * GUARD);
     memset(arena, 0xFF, m.arena_bytes); /* NaN */
     must(pm_start(&m, arena, m.arena_bytes), "start");
+    must(pm_classes(&m, (uint32_t)strtoul(argv[6], NULL, 10)), "classes");
     must(pm_begin(&m, n), "begin");
     for (uint32_t k = 0; k < m.steps; k++) {
         for (uint32_t i = 0; i < n; i++) {

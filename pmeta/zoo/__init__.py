@@ -1,0 +1,24 @@
+"""The models that ship with the package: where their files are, and what their cards say. Needs no torch."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).parent
+
+
+def names() -> list[str]:
+    """All models, by name."""
+    return sorted(path.stem for path in FOLDER.glob("*.json"))
+
+
+def card(name: str) -> dict[str, Any]:
+    """What is known of a model: data, schedule, accuracy, memory, files, settings."""
+    return json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def find(name: str, classes: int = 1) -> Path:
+    """The smallest file of a model that tells `classes` apart; the largest where there is none."""
+    files = sorted(card(name)["files"], key=lambda file: file["outputs"])
+    enough = [file for file in files if file["outputs"] >= classes]
+    return FOLDER / (enough or files[-1:])[0]["file"]

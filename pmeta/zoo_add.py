@@ -1,0 +1,156 @@
+"""For makers of a release: `python -m pmeta.zoo_add RUN ...` takes the best models of runs into the zoo, with their cards."""
+
+import dataclasses
+import shutil
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from pmeta import workers, zoo
+from pmeta.config import ImageConfig
+from pmeta.evaluate import Summary
+from pmeta.evaluate_command import EvaluateConfig, evaluate, load, open_images, restore
+from pmeta.export import Exported
+from pmeta.export_command import export_run
+from pmeta.files import make_folder, write_atomically
+from pmeta.runs import Checkpoint, Run, write_json
+from pmeta.step_sizes import updated_layers
+from pmeta.train import choose_device
+from pmeta.zoo_card import text
+
+WIDE = 20
+"""Outputs of the second file of each model."""
+
+
+@dataclass(frozen=True)
+class AddConfig:
+    """Take the best models of runs into pmeta/zoo, measured on the validation classes, and write their cards to docs/zoo."""
+
+    runs: tyro.conf.Positional[tuple[str, ...]]
+    """Run folders of pmeta train."""
+    data: str = ""
+    """Where the data of the runs are now; by default where they were."""
+    name: str = ""
+    """What the model is called; by default miniimagenet-BACKBONE-Nway-Kshot. For one run at a time."""
+    tasks: int = 1000
+    """Validation tasks to measure each on."""
+    workers: int = 1
+    """Processes."""
+    folder: str = str(zoo.FOLDER)
+    """Where the models go."""
+    cards: str = str(zoo.FOLDER.parent.parent / "docs" / "zoo")
+    """Where the cards go."""
+
+    def __post_init__(self) -> None:
+        if self.name and len(self.runs) != 1:
+            raise ValueError(f"--name is that of one model, got {len(self.runs)} runs: add them one by one.")
+
+
+def main(argv: list[str]) -> None:
+    """Run the command."""
+    config = tyro.cli(AddConfig, args=argv, prog="python -m pmeta.zoo_add", description=AddConfig.__doc__)
+    for run in config.runs:
+        card = add(config, run)
+        e = card["evaluation"]
+        print(f"{card['name']}: {e['accuracy']:.2f} ± {e['ci95']:.2f} %")
+
+
+def add(config: AddConfig, run: str) -> dict[str, Any]:
+    """Measure and export the best model of a run, whose training may go on meanwhile; its card."""
+    load(run)  # if there is one
+    with tempfile.TemporaryDirectory() as still:
+        for name in ("config.json", "last.safetensors", "best.safetensors"):
+            if (Path(run) / name).exists():
+                shutil.copy(Path(run) / name, still)
+        return add_still(config, still)
+
+
+def add_still(config: AddConfig, run: str) -> dict[str, Any]:
+    """The same where nothing changes. The card is written last: by it a model is known."""
+    trained, best = load(run)
+    method = "" if trained.method == "pmeta" else f"-{trained.method}"
+    name = config.name or f"miniimagenet-{trained.backbone}-{trained.n_way}way-{trained.n_shot}shot{method}"
+    measured = [measure(config, run, classes) for classes in (trained.n_way, None)]
+    exported = {trained.n_way: export_run(run, classes=trained.n_way), WIDE: export_run(run, classes=WIDE)}
+    files = {n: f"{name}.pmeta" if n == trained.n_way else f"{name}-{n}.pmeta" for n in exported}
+    card = describe(name, run, trained, best, measured, {files[n]: (n, e) for n, e in exported.items()})
+    card["data"] = describe_data(trained, config.data, tuple(best.info["input"]))
+    folder, cards = Path(config.folder), Path(config.cards)
+    make_folder(folder)
+    make_folder(cards)
+    for n, e in exported.items():
+        write_atomically(folder / files[n], e.data)
+    write_atomically(folder / f"{name}.safetensors", (Path(run) / "best.safetensors").read_bytes())
+    write_atomically(cards / f"{name}.md", text(card).encode())
+    write_json(folder / f"{name}.json", card)
+    return card
+
+
+def measure(config: AddConfig, run: str, classes: int | None) -> Summary:
+    """`pmeta evaluate RUN --split val`, with a head of outputs that start alike or with the meta-trained one."""
+    asked = EvaluateConfig(run, config.data, split="val", tasks=config.tasks, classes=classes)
+    return workers.run(evaluate, (asked,), config.workers)[1]
+
+
+def describe(
+    name: str,
+    run: str,
+    trained: ImageConfig,
+    best: Checkpoint,
+    measured: list[Summary],
+    files: dict[str, tuple[int, Exported]],
+) -> dict[str, Any]:
+    """All that a card says."""
+    net, meta = restore(trained, best.tensors, best.info["input"], choose_device("cpu", 0))
+    shipped, own = measured
+    last = Run(run).load("last")
+    return {
+        "name": name,
+        "method": trained.method_row().title,
+        "task": f"{trained.n_way}-way {trained.n_shot}-shot",
+        "backbone": trained.backbone,
+        "schedule": {
+            "planned": trained.tasks,
+            "trained": max(best.info["tasks"], last.info["tasks"] if last else 0),
+            "chosen_at": best.info["tasks"],
+            "meta_batch": trained.meta_batch,
+            "n_query": trained.n_query,
+            "memory_budget": trained.memory_budget,
+            "seed": trained.seed,
+        },
+        "evaluation": {
+            "split": "val",
+            "tasks": shipped.tasks,
+            "accuracy": shipped.accuracy,
+            "ci95": shipped.ci95,
+            "trained_head": {"accuracy": own.accuracy, "ci95": own.ci95},
+        },
+        "updates": updated_layers(net, meta.updates()),
+        "memory": {
+            "paper_mb": shipped.memory_mb,
+            "exact_mb": shipped.exact_memory_mb,
+            "gmac": shipped.gmac,
+        },
+        "files": [describe_file(file, n, e) for file, (n, e) in files.items()],
+        "config": {**dataclasses.asdict(trained), "data": "MiniImageNet", "out": "", "versions": Run(run).config()["versions"]},
+    }
+
+
+def describe_data(trained: ImageConfig, data: str, image: tuple[int, int, int]) -> dict[str, Any]:
+    """The pictures that a model learned from, and those that it was measured on."""
+    counts = {split: len(open_images(trained, split, data, image).classes) for split in ("train", "val")}
+    return {"name": "MiniImageNet", "classes": counts, "image": list(image)}
+
+
+def describe_file(name: str, outputs: int, e: Exported) -> dict[str, Any]:
+    """One model for the device, in bytes."""
+    sizes = {key: getattr(e, key) for key in ("arena_bytes", "infer_bytes", "state_bytes", "input_bytes")}
+    return {"file": name, "outputs": outputs, "bytes": len(e.data), **sizes}
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
