@@ -125,7 +125,7 @@ def read_run(path: Path, tests: list[dict[str, Any]]) -> RunRecord:
     """A run folder; `tests` are evaluations that were found elsewhere."""
     run = Run(path)
     settings = run.config()
-    config, metrics = _config(path, settings), _metrics(run)
+    config, metrics = _config(path, settings), run.metrics()
     record = RunRecord(
         path, config, settings, metrics, None, [*tests, *_evaluations(path, "after" if "env" in settings else "accuracy")]
     )
@@ -145,15 +145,6 @@ def _config(path: Path, settings: dict[str, Any]) -> ImageConfig | RLConfig:
         return kind(**{key: value for key, value in settings.items() if key in known})
     except ValueError as error:
         raise ValueError(f"{where} is not that of a run ({error}): give another folder.") from None
-
-
-def _metrics(run: Run) -> list[dict[str, Any]]:
-    try:
-        return run.metrics()
-    except ValueError as error:
-        raise ValueError(
-            f"the metrics.jsonl in {run.path} has a line that is not JSON ({error}): leave this run out, or train it anew."
-        ) from None
 
 
 def _best(run: RunRecord) -> dict[str, Any] | None:
