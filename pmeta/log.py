@@ -77,6 +77,8 @@ class Log:
         )
         self.bar = Progress(*columns, console=Console(stderr=True), disable=not (self.first and sys.stderr.isatty()))
         self.row = self.bar.add_task(title, total=tasks, completed=self.tasks_done, status="")
+        if self.first and 0 < self.tasks_done < tasks:
+            self.bar.console.print(f"going on after {self.tasks_done} of {tasks} tasks", highlight=False)
         self.bar.start()
         return self
 

@@ -45,6 +45,8 @@ def read(paths: list[str]) -> Given:
         if not path.exists():
             raise ValueError(f"a report is made of run folders and results, {path} is not there.")
         before = _found(given)
+        if path.is_file() and path.suffix != ".json":
+            raise ValueError(f"a report is made of run folders, and of results that end in .json, {path} is neither.")
         if path.is_file():
             _take_results(path, _json(path), given)
         else:

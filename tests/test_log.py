@@ -66,6 +66,15 @@ def test_a_checkpoint_that_is_ahead_of_its_json_puts_it_right(tmp_path: Path) ->
         assert Run(tmp_path).tasks_done() == 10
 
 
+def test_a_run_that_goes_on_says_from_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for done, said in ((0, ""), (3, "going on after 6 of 10 tasks\n"), (5, "")):
+        log = log_in(tmp_path)
+        log.outer.done = done
+        log.checkpoint(now=True)
+        with log_in(tmp_path):
+            assert capsys.readouterr().err == said
+
+
 def test_epochs_end_after_so_many_updates_and_at_the_end(tmp_path: Path) -> None:
     log = log_in(tmp_path)
     ends = []
