@@ -1,7 +1,7 @@
 """3x3 convolutions by C kernels, for float32 on one core: 16 products where PyTorch takes 36."""
 
 import ctypes
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -25,6 +25,7 @@ class Shape(ctypes.Structure):
     _fields_ = [(name, ctypes.c_int32) for name in ("batch", "height", "width", "inputs", "outputs")]
 
 
+empty = partial(torch.empty, dtype=torch.float32, device="cpu")  # whatever the defaults are
 PLAIN = ConvShape((1, 1), (1, 1), (1, 1), 1)
 
 
@@ -42,7 +43,7 @@ def takes(image: Tensor, w: Tensor, s: ConvShape) -> bool:
         s == PLAIN
         and image.dtype == w.dtype == torch.float32
         and w.shape[2:] == (3, 3)
-        and image.device.type == "cpu"
+        and image.device.type == w.device.type == "cpu"
         and image.is_contiguous(memory_format=torch.channels_last)
         and torch.get_num_threads() == 1
         and _runs_here()
@@ -71,7 +72,7 @@ def input_gradient(g: Tensor, w: Tensor) -> Tensor:
 
 def _winograd(x: Tensor, w: Tensor, outputs: int, turned: bool) -> Tensor:
     b, c, h, wide = x.shape
-    y = torch.empty(b, outputs, h, wide, memory_format=torch.channels_last)
+    y = empty(b, outputs, h, wide, memory_format=torch.channels_last)
     _call("cv_winograd", Shape(b, h, wide, c, outputs), x, w.contiguous(), ctypes.c_int32(turned), y, _scratch(c, outputs))
     return y
 
@@ -79,16 +80,16 @@ def _winograd(x: Tensor, w: Tensor, outputs: int, turned: bool) -> Tensor:
 def weight_gradient(g: Tensor, x: Tensor, w: Tensor) -> Tensor:
     """g(w) from g(y) and x; of w only the size is used."""
     b, c, h, wide = x.shape
-    outputs, g_w = w.shape[0], torch.empty(w.shape)
+    outputs, g_w = w.shape[0], empty(*w.shape)
     thin = is_thin(w)
-    scratch = torch.empty((9 * outputs + wide + 2) * c) if thin else _scratch(c, outputs)
+    scratch = empty((9 * outputs + wide + 2) * c) if thin else _scratch(c, outputs)
     name = "cv_thin_weight" if thin else "cv_winograd_weight"
     _call(name, Shape(b, h, wide, c, outputs), x.contiguous(memory_format=torch.channels_last), g, g_w, scratch)
     return g_w
 
 
 def _scratch(inputs: int, outputs: int) -> Tensor:
-    return torch.empty(16 * (inputs * outputs + TILES * (inputs + outputs)))
+    return empty(16 * (inputs * outputs + TILES * (inputs + outputs)))
 
 
 def _call(name: str, shape: Shape, *arguments: Any) -> None:

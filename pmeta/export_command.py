@@ -1,5 +1,6 @@
 """The command `pmeta export RUN`: the best model of a run as one file for the device."""
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -43,6 +44,8 @@ def main(argv: list[str]) -> None:
     write_atomically(Path(config.out), exported.data)
     if not config.quiet:
         show(config.out, exported)
+        if not exported.alone and not config.float32:  # a classifier of pictures
+            print(f"next: pmeta adapt {shlex.quote(config.out)} --support FOLDER, where a folder of pictures is a class")
 
 
 def export_run(run: str, float32: bool = False, batch: int | None = 1, classes: int | None = None) -> Exported:

@@ -6,13 +6,14 @@ import time
 from typing import Any, Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
 from pmeta.cost import Cost
 from pmeta.evaluate import summarise
 from pmeta.methods import Method
 from pmeta.outer import Outer
-from pmeta.runs import Run
+from pmeta.runs import Run, write_json
 from pmeta.workers import Group
 
 CHECKPOINT_SECONDS = 30.0
@@ -63,19 +64,21 @@ class Log:
         self.metrics_length = found.info["metrics_length"]
         if self.first:
             self.run.rewind_metrics(self.metrics_length)
+            write_json(self.run.path / "last.json", found.info)  # a kill may have come between the checkpoint and this
 
     def __enter__(self) -> "Log":
-        columns = (
-            TextColumn("{task.description}"),
+        title, tasks = self.config.method_row().title, self.config.tasks
+        columns = (  # in a narrow terminal the bar and the end of the status give way
+            TextColumn("{task.description}", table_column=_whole(len(title))),
             BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("tasks"),
-            TimeRemainingColumn(),
+            TextColumn("{task.completed}/{task.total} tasks", table_column=_whole(len(f"{tasks}/{tasks} tasks"))),
+            TimeRemainingColumn(table_column=_whole(len("0:00:00"))),
             TextColumn("{task.fields[status]}"),
         )
         self.bar = Progress(*columns, console=Console(stderr=True), disable=not (self.first and sys.stderr.isatty()))
-        done = min(self.outer.done * self.config.meta_batch, self.config.tasks)
-        self.row = self.bar.add_task(self.config.method_row().title, total=self.config.tasks, completed=done, status="")
+        self.row = self.bar.add_task(title, total=tasks, completed=self.tasks_done, status="")
+        if self.first and 0 < self.tasks_done < tasks:
+            self.bar.console.print(f"going on after {self.tasks_done} of {tasks} tasks", highlight=False)
         self.bar.start()
         return self
 
@@ -179,6 +182,11 @@ class Log:
         }
         self.run.save("last", self.outer.state(), info)
         self.saved_at = time.monotonic()
+
+
+def _whole(width: int) -> Column:
+    """A column of the progress bar that is not cut off."""
+    return Column(no_wrap=True, min_width=width)
 
 
 def _tensorboard(run: Run, config: Settings) -> Any:

@@ -25,8 +25,8 @@ def forward(x: Tensor, weight: Tensor, groups: int, eps: float) -> tuple[Tensor,
     """x_hat at the chosen places, its channel means v, the places (0 to 3 of a window), mean and r = 1/std."""
     b, c, h, w = x.shape
     x_hat = _image(b, c, h // 2, w // 2)
-    place = torch.empty(x_hat.shape, dtype=torch.uint8, memory_format=torch.channels_last)
-    v, mean, r = (torch.empty(b, c) for _ in range(3))
+    place = torch.empty(x_hat.shape, dtype=torch.uint8, device="cpu", memory_format=torch.channels_last)
+    v, mean, r = (x.new_empty(b, c) for _ in range(3))
     _call("np_forward", x, groups, x, weight.sign(), ctypes.c_float(eps), x_hat, place, v, mean, r)
     return x_hat, v, place, mean, r
 
@@ -65,7 +65,7 @@ def _call(name: str, x: Tensor, groups: int, *arguments: Any) -> None:
 
 
 def _image(b: int, c: int, h: int, w: int) -> Tensor:
-    return torch.empty(b, c, h, w, memory_format=torch.channels_last)
+    return torch.empty(b, c, h, w, dtype=torch.float32, device="cpu", memory_format=torch.channels_last)
 
 
 def _last(t: Tensor) -> Tensor:

@@ -45,6 +45,8 @@ def read(paths: list[str]) -> Given:
         if not path.exists():
             raise ValueError(f"a report is made of run folders and results, {path} is not there.")
         before = _found(given)
+        if path.is_file() and path.suffix != ".json":
+            raise ValueError(f"a report is made of run folders, and of results that end in .json, {path} is neither.")
         if path.is_file():
             _take_results(path, _json(path), given)
         else:
@@ -125,7 +127,7 @@ def read_run(path: Path, tests: list[dict[str, Any]]) -> RunRecord:
     """A run folder; `tests` are evaluations that were found elsewhere."""
     run = Run(path)
     settings = run.config()
-    config, metrics = _config(path, settings), _metrics(run)
+    config, metrics = _config(path, settings), run.metrics()
     record = RunRecord(
         path, config, settings, metrics, None, [*tests, *_evaluations(path, "after" if "env" in settings else "accuracy")]
     )
@@ -145,15 +147,6 @@ def _config(path: Path, settings: dict[str, Any]) -> ImageConfig | RLConfig:
         return kind(**{key: value for key, value in settings.items() if key in known})
     except ValueError as error:
         raise ValueError(f"{where} is not that of a run ({error}): give another folder.") from None
-
-
-def _metrics(run: Run) -> list[dict[str, Any]]:
-    try:
-        return run.metrics()
-    except ValueError as error:
-        raise ValueError(
-            f"the metrics.jsonl in {run.path} has a line that is not JSON ({error}): leave this run out, or train it anew."
-        ) from None
 
 
 def _best(run: RunRecord) -> dict[str, Any] | None:

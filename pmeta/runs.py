@@ -132,7 +132,11 @@ class Run:
 
     def compare(self, config: dict[str, Any], may_differ: tuple[str, ...] = ()) -> None:
         """Raise ValueError unless the run that is there has these settings."""
-        old = self.config() if (self.path / "config.json").exists() else {}
+        if not (self.path / "config.json").exists():
+            raise ValueError(
+                f"a checkpoint has the config.json of its run beside it, in {self.path} there is none: choose another --out."
+            )
+        old = self.config()
         changed = [k for k, v in config.items() if k not in may_differ and old.get(k) != v]
         if changed:
             was = ", ".join(f"{k}={old.get(k)!r} (now {config[k]!r})" for k in changed)
@@ -198,8 +202,20 @@ class Run:
     def metrics(self) -> list[dict[str, Any]]:
         """All that was logged, oldest first, without a last line that is not whole."""
         path = self.path / "metrics.jsonl"
-        lines = path.read_text().split("\n")[:-1] if path.exists() else []
-        return [json.loads(line) for line in lines]
+        try:
+            lines = path.read_text().split("\n")[:-1] if path.exists() else []
+            return [json.loads(line) for line in lines]
+        except ValueError as error:
+            raise ValueError(
+                f"the metrics.jsonl in {self.path} has a line that is not JSON ({error}): leave this run out, or train it anew."
+            ) from None
+
+    def tasks_done(self) -> int:
+        """Tasks that the run was trained on, by last.json; 0 where that is missing or broken: going on writes it anew."""
+        try:
+            return int(json.loads((self.path / "last.json").read_text())["tasks"])
+        except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
+            return 0
 
 
 class Shipped(Run):

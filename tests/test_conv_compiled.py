@@ -1,14 +1,15 @@
 """The C kernels of 3x3 convs: what PyTorch gives in float64, and only where they may be used."""
 
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 import torch
 from nets import generator
 from torch import Tensor
 
-from pmeta import conv_compiled, kernels
+from pmeta import conv_compiled, kernels, norm_pool_compiled
 from pmeta.autograd import Conv
 from pmeta.conv_compiled import PLAIN, ConvShape
 
@@ -114,6 +115,7 @@ def test_what_is_left_to_pytorch():
         (x, w, ConvShape((2, 2), (1, 1), (1, 1), 1)),
         (x, w, ConvShape((1, 1), (0, 0), (1, 1), 1)),
         (x, w, ConvShape((1, 1), (1, 1), (2, 2), 1)),
+        (x, w.to("meta"), PLAIN),
         (x, w[:, :1], ConvShape((1, 1), (1, 1), (1, 1), 16)),
     ]
     assert not any(conv_compiled.takes(*case) for case in refused)
@@ -127,3 +129,57 @@ def test_what_is_left_to_pytorch():
     ]:
         weight = torch.zeros(*shape, 3, 3)
         assert (conv_compiled.is_wide(weight), conv_compiled.is_thin(weight)) == (wide, thin)
+
+
+def test_an_input_of_other_channels_is_refused_as_by_pytorch():
+    with pytest.raises(RuntimeError, match="to have 16 channels, but got 32 channels"):
+        Conv.apply(images(1, 32, 6, 6, 0), torch.zeros(16, 16, 3, 3), PLAIN)
+
+
+@contextmanager
+def defaults(dtype: torch.dtype, device: str) -> Iterator[None]:
+    torch.set_default_dtype(dtype)
+    try:
+        with torch.device(device):
+            yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_the_default_type_and_device_do_not_matter():
+    x, g = images(2, 16, 6, 6, 1), images(2, 32, 6, 6, 2)
+    weight = torch.randn(32, 16, 3, 3, generator=generator(3))
+    thin, g_thin = images(2, 3, 6, 6, 4), torch.zeros(32, 3, 3, 3)
+
+    def all_of_them() -> list[Tensor]:
+        pooled = norm_pool_compiled.forward(x, weight[0, :, 0, 0], 4, 1e-5)
+        x_hat, _, place, mean, r = pooled
+        g_x, m, a = norm_pool_compiled.backward(x_hat, None, x, x_hat, None, place, mean, r, 4)
+        twice = norm_pool_compiled.twice(x, x_hat, x, x_hat, place, mean, r, m, a, 4)
+        gradients = [conv_compiled.weight_gradient(g, x, weight), conv_compiled.weight_gradient(g, thin, g_thin)]
+        return [conv_compiled.output(x, weight), conv_compiled.input_gradient(g, weight), *gradients, *pooled, g_x, *twice]
+
+    expected = all_of_them()
+    with defaults(torch.float64, "meta"):
+        found = all_of_them()
+    for a, b in zip(found, expected, strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_batch_of_no_images():
+    x, w = images(0, 16, 6, 6, 0).requires_grad_(), torch.ones(16, 16, 3, 3, requires_grad=True)
+    y = Conv.apply(x, w, PLAIN)
+    g_x, g_w = torch.autograd.grad(y, (x, w), torch.empty_like(y))
+    assert (y.shape, g_x.shape) == (x.shape, x.shape)
+    assert not g_w.any()
+    assert not conv_compiled.weight_gradient(images(0, 32, 6, 6, 0), images(0, 3, 6, 6, 0), torch.ones(32, 3, 3, 3)).any()
+
+
+def test_parts_of_larger_tensors():
+    many = torch.randn(2 * 6 * 6 * 16 + 3, generator=generator(1))
+    x = many[3:].view(2, 6, 6, 16).permute(0, 3, 1, 2)  # not at a multiple of 16 bytes
+    weight = torch.randn(16 * 16 * 9 + 1, generator=generator(2))[1:].view(16, 16, 3, 3)
+    close(conv_compiled.output(x, weight), in_float64(x, weight, x)[0])
+    channels = torch.randn(2, 6, 6, 32, generator=generator(3)).permute(0, 3, 1, 2)[:, :16]
+    assert not conv_compiled.takes(channels, weight, PLAIN)
+    assert not conv_compiled.takes(x[:1].expand(3, -1, -1, -1), weight, PLAIN)

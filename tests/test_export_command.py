@@ -48,6 +48,7 @@ def test_a_run_becomes_a_file(run: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert shown.startswith(f"{out}: {out.stat().st_size:,} bytes\n")
     assert "step 1" in shown
     assert "conv" in shown
+    assert shown.endswith(f"next: pmeta adapt '{out}' --support FOLDER, where a folder of pictures is a class\n")
     model = device.load(out)
     assert f"{model.arena_bytes:,}" in shown
     assert model.input_type == "uint8"
@@ -99,7 +100,9 @@ def test_classes_that_cannot_be(run: Path, policy: Path, capsys: pytest.CaptureF
 
 def test_a_policy_becomes_a_file(policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["export", str(policy), "-o", str(tmp_path / "m.pmeta")]) == 0
-    assert "log_std belongs to no layer" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "log_std belongs to no layer" in shown
+    assert "next:" not in shown
     model = device.load(tmp_path / "m.pmeta")
     assert model.input_shape == (10, 2)
     _, _, net, meta = restore_policy(str(policy))

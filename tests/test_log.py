@@ -1,11 +1,14 @@
 """What a run shows: the line beside the bar, when an epoch ends, and options that need more packages."""
 
 import dataclasses
+import io
+import re
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from rich.console import Console
 
 from pmeta.config import ImageConfig
 from pmeta.cost import cost
@@ -40,6 +43,36 @@ def test_the_line_beside_the_bar(tmp_path: Path) -> None:
         log.update(gradient(log, skipped=1), costs)
         assert log.status().endswith("tasks/s  loss 2.000  best val 61.0 %  memory 0.03 MB  [red]1 tasks skipped[/red]")
         assert log.tasks_done == 4
+
+
+def test_a_narrow_terminal_shows_how_far_it_is_and_how_long_it_takes(tmp_path: Path) -> None:
+    with log_in(tmp_path, dataclasses.replace(TINY, tasks=100_000)) as log:
+        log.bar.update(log.row, completed=1234, status="10.1 tasks/s  loss 1.843  best val 49.1 %  memory 0.99 MB")
+        console = Console(file=io.StringIO(), width=80)
+        console.print(log.bar.get_renderable())
+    (line,) = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert re.fullmatch(r"p-Meta \(LR\+attention\) +1234/100000 tasks +-:--:-- 10\.1 tasks/s .*", line)
+
+
+def test_a_checkpoint_that_is_ahead_of_its_json_puts_it_right(tmp_path: Path) -> None:
+    """As after a kill between the two."""
+    with log_in(tmp_path) as log:
+        log.outer.done = 5
+        log.checkpoint(now=True)
+    assert Run(tmp_path).tasks_done() == 10
+    for text in ('{"tasks": 8}', ""):
+        (tmp_path / "last.json").write_text(text)
+        log_in(tmp_path)
+        assert Run(tmp_path).tasks_done() == 10
+
+
+def test_a_run_that_goes_on_says_from_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for done, said in ((0, ""), (3, "going on after 6 of 10 tasks\n"), (5, "")):
+        log = log_in(tmp_path)
+        log.outer.done = done
+        log.checkpoint(now=True)
+        with log_in(tmp_path):
+            assert capsys.readouterr().err == said
 
 
 def test_epochs_end_after_so_many_updates_and_at_the_end(tmp_path: Path) -> None:

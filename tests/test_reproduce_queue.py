@@ -146,6 +146,36 @@ def test_a_training_that_diverges_is_noted_and_the_others_go_on(tmp_path: Path, 
     assert "train 4conv-1shot-pmeta" in fakes.done
 
 
+def test_what_is_broken_in_a_folder_is_done_again_or_named(tmp_path: Path, fakes: Fakes) -> None:
+    cells, options = cells_of("table4", lambda cell: cell.training == "4conv-1shot-pmeta"), options_of(tmp_path)
+    work(cells, options)
+    run = tmp_path / "runs" / "4conv-1shot-pmeta"
+    (run / "last.json").write_text("")
+    work(cells, options)
+    assert fakes.done[2:] == ["train 4conv-1shot-pmeta"]  # which goes on from the checkpoint and writes last.json
+    path = evaluations.path_of(run, "mini", "val", 1)
+    for text, says in (("{", "cannot be read .*"), ("{}", "is no evaluation, which has tasks and seconds"), ("[]", "is no .*")):
+        path.write_text(text)
+        with pytest.raises(ValueError, match=rf"mini-val-batch1\.json {says}: remove it to evaluate again\.$"):
+            work(cells, options)
+    (run / "metrics.jsonl").write_text("no\n")
+    with pytest.raises(ValueError, match=r"metrics\.jsonl in .*4conv-1shot-pmeta has a line that is not JSON"):
+        Estimate(options).seconds([step for job in queue.plan(cells, (), options) for step in _train_only(job)])
+
+
+def _train_only(job: Job) -> list[Step]:
+    return [Step(job, "train", 8, lambda: None, "train")]
+
+
+def test_why_a_training_failed(tmp_path: Path) -> None:
+    assert queue.why_failed(tmp_path) == ""
+    write_json(tmp_path / "failed.json", {"error": "loss was not finite."})
+    assert queue.why_failed(tmp_path) == "loss was not finite."
+    (tmp_path / "failed.json").write_text("{")
+    with pytest.raises(ValueError, match=r"failed\.json says why a training failed, this one does not: remove it\.$"):
+        queue.why_failed(tmp_path)
+
+
 def test_a_run_with_other_settings_is_refused_before_anything_starts(tmp_path: Path, fakes: Fakes) -> None:
     cells = cells_of("table6")
     work(cells, options_of(tmp_path))

@@ -22,7 +22,16 @@ def fake_run(out: Path, name: str, seed: int = 0, done: int = 2000, **settings: 
     """A run folder as far as the tables look at it."""
     run = out / "runs" / (name if seed == 0 else f"{name}-seed{seed}")
     run.mkdir(parents=True)
-    config = {"seed": seed, "tasks": 2000, "image_size": 84, "channels": 32, "n_way": 5, "inner_steps": 5, **settings}
+    config = {
+        "seed": seed,
+        "tasks": 2000,
+        "image_size": 84,
+        "channels": 32,
+        "n_way": 5,
+        "inner_steps": 5,
+        "versions": {},
+        **settings,
+    }
     (run / "config.json").write_text(json.dumps(config))
     (run / "last.json").write_text(json.dumps({"tasks": done}))
     return run
@@ -30,7 +39,7 @@ def fake_run(out: Path, name: str, seed: int = 0, done: int = 2000, **settings: 
 
 def fake_evaluation(run: Path, accuracies: list[float], data: str = "mini", batch: int = 1, **more: Any) -> None:
     mean = 100 * sum(accuracies) / len(accuracies)
-    found = {"tasks": len(accuracies), "accuracy": mean, "ci95": 0.5, "accuracies": accuracies, **more}
+    found = {"tasks": len(accuracies), "seconds": 2.0, "accuracy": mean, "ci95": 0.5, "accuracies": accuracies, **more}
     path = path_of(run, data, "val", batch)
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(found))

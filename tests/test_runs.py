@@ -63,6 +63,21 @@ def test_a_run_is_continued_with_its_own_settings(tmp_path: Path) -> None:
     assert error_of(started, tmp_path, {**CONFIG, "new": 1}) == message
 
 
+def test_a_checkpoint_without_its_settings_is_left_alone(tmp_path: Path) -> None:
+    (with_checkpoint(tmp_path) / "config.json").unlink()
+    message = f"a checkpoint has the config.json of its run beside it, in {tmp_path} there is none: choose another --out."
+    assert error_of(Run(tmp_path).compare, CONFIG) == message
+
+
+def test_tasks_done_by_a_json_that_may_be_missing_or_broken(tmp_path: Path) -> None:
+    assert Run(tmp_path).tasks_done() == 0
+    assert Run(with_checkpoint(tmp_path)).tasks_done() == 3
+    assert Run(tmp_path / "config.json").tasks_done() == 0
+    for text in ("", "[]", "{}", '{"tasks": null}'):
+        (tmp_path / "last.json").write_text(text)
+        assert Run(tmp_path).tasks_done() == 0
+
+
 def test_a_run_without_a_checkpoint_may_begin_anew(tmp_path: Path) -> None:
     started(tmp_path).close()
     with started(tmp_path, {**CONFIG, "tasks": 5}) as run:

@@ -1,7 +1,7 @@
 """How long the queue has to go: measured on what its folder holds already, before that from two tasks of calibration."""
 
 import dataclasses
-import json
+import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,8 +12,10 @@ from pmeta.config import NAMED, ImageConfig
 from pmeta.cost import cost, layer_names
 from pmeta.images import Task
 from pmeta.outer import meta_gradient
+from pmeta.reproduce import evaluations
 from pmeta.reproduce.queue import Options, Step
 from pmeta.rl.config import RLConfig
+from pmeta.runs import Run
 from pmeta.train import build, training_loop
 
 POLICY_SECONDS = {"navigation": 2e-5, "cheetah-velocity": 8e-5}
@@ -77,9 +79,7 @@ def _kind(run: Path) -> str:
 
 def _training(run: Path) -> tuple[float, int]:
     """Seconds and tasks between the validations of a run, each with its validation."""
-    path = run / "metrics.jsonl"
-    lines = [json.loads(line) for line in path.read_text().split("\n")[:-1]] if path.exists() else []
-    seconds, tasks = 0.0, 0
+    lines, seconds, tasks = Run(run).metrics(), 0.0, 0
     for a, b in zip([{"seconds": 0.0, "tasks": 0}, *lines], lines, strict=False):
         if b["seconds"] > a["seconds"]:  # else it was stopped between the two
             seconds, tasks = seconds + b["seconds"] - a["seconds"], tasks + b["tasks"] - a["tasks"]
@@ -87,8 +87,8 @@ def _training(run: Path) -> tuple[float, int]:
 
 
 def _evaluations(run: Path) -> tuple[float, int]:
-    found = [json.loads(path.read_text()) for path in (run / "evaluations").glob("*-batch*.json")]
-    return sum(e["seconds"] for e in found), sum(e["tasks"] for e in found)
+    found = [evaluations.read(path) or {} for path in (run / "evaluations").glob("*-batch*.json")]
+    return sum(e.get("seconds", 0) for e in found), sum(e.get("tasks", 0) for e in found)
 
 
 def gmacs(config: ImageConfig, training: bool) -> float:
@@ -119,9 +119,11 @@ def calibrate(config: ImageConfig) -> float:
 def in_words(seconds: float) -> str:
     """A duration for people.
 
-    >>> in_words(42), in_words(600), in_words(9000), in_words(4e5)
-    ('1 min', '10 min', '2 h 30 min', '4.6 days')
+    >>> in_words(3), in_words(42), in_words(600), in_words(9000), in_words(4e5)
+    ('10 s', '50 s', '10 min', '2 h 30 min', '4.6 days')
     """
+    if seconds < 50:
+        return f"{math.ceil(max(seconds, 1) / 10)}0 s"
     minutes = max(1, round(seconds / 60))
     if minutes < 60:
         return f"{minutes} min"

@@ -31,14 +31,17 @@ def path_of(run: Path, data: str, split: str, batch: int | None) -> Path:
     return run / "evaluations" / f"{data}-{split}-batch{batch or 'all'}.json"
 
 
-def read(path: Path) -> dict[str, Any] | None:
+def read(path: Path, needed: tuple[str, ...] = ("tasks", "seconds")) -> dict[str, Any] | None:
     """An evaluation that is whole, or None."""
     try:
-        return json.loads(path.read_text())
-    except FileNotFoundError:
+        found = json.loads(path.read_text())
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except ValueError as error:
         raise ValueError(f"{path} cannot be read ({error}): remove it to evaluate again.") from None
+    if not isinstance(found, dict) or not all(key in found for key in needed):
+        raise ValueError(f"{path} is no evaluation, which has {' and '.join(needed)}: remove it to evaluate again.")
+    return found
 
 
 def evaluate_images(group: Group, config: EvaluateConfig, path: Path) -> None:
@@ -69,7 +72,7 @@ def _write_part(part: Path, asked: dict[str, Any], results: list[TaskResult], se
 
 def _read_part(part: Path, asked: dict[str, Any]) -> tuple[list[TaskResult], float]:
     """The tasks that an evaluation of the same has done before it was stopped, and the seconds they took."""
-    found = read(part)
+    found = read(part, ("asked", "seconds", "results"))
     if found is None or found["asked"] != asked:
         return [], 0.0
     results = [TaskResult(a, peak, exact, macs, torch.tensor(ratios)) for a, peak, exact, macs, ratios in found["results"]]

@@ -9,11 +9,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pmeta.files import write_atomically
-from pmeta.reproduce import figure5
+from pmeta.reproduce import evaluations, figure5
 from pmeta.reproduce.cells import FIGURE5, TITLES
 from pmeta.reproduce.queue import Options
 from pmeta.reproduce.results import FORMAT
-from pmeta.runs import write_json
+from pmeta.runs import Run, plain
 
 UPDATED, FROZEN, ALIKE = "#0072b2", "#bbbbbb", "#d55e00"
 
@@ -30,17 +30,17 @@ def collect(options: Options) -> dict[str, Any]:
 def _series(name: str, options: Options) -> dict[str, Any]:
     run, shots = options.out / "runs" / name, 1 if "1shot" in name else 5
     for split in ("test", "val"):
-        path = figure5.path_of(run, split)
-        if path.exists():
-            trained = json.loads((run / "last.json").read_text())["tasks"]
-            return {"shots": shots, "run": f"runs/{name}", "tasks": trained, **json.loads(path.read_text()), "missing": None}
+        measured = evaluations.read(figure5.path_of(run, split), ("layers", "ratios", "cosine"))
+        if measured:
+            return {"shots": shots, "run": f"runs/{name}", "tasks": Run(run).tasks_done(), **measured, "missing": None}
     return {"shots": shots, "run": f"runs/{name}", "missing": "not run yet"}
 
 
 def write(options: Options) -> None:
     """OUT/figure5.json, .svg and .png, if anything is new; no picture as long as there is nothing to see."""
     found, path = collect(options), options.out / "figure5.json"
-    if path.exists() and json.loads(path.read_text()) == found:
+    text = json.dumps(plain(found), indent=2) + "\n"
+    if path.exists() and path.read_text() == text:
         return
     if any(not s["missing"] for s in found["series"]):
         picture = draw(found)
@@ -48,7 +48,7 @@ def write(options: Options) -> None:
             image = io.BytesIO()
             picture.savefig(image, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
             write_atomically(path.with_suffix(f".{kind}"), image.getvalue())
-    write_json(path, found)
+    write_atomically(path, text.encode())
 
 
 def draw(found: dict[str, Any]) -> Figure:

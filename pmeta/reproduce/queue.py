@@ -56,13 +56,6 @@ class Job:
     def run(self) -> Path:
         return Path(self.config.out)
 
-    def trained(self) -> int:
-        """Tasks that it was trained on so far."""
-        try:
-            return json.loads((self.run / "last.json").read_text())["tasks"]
-        except FileNotFoundError:
-            return 0
-
 
 def run_folder(out: Path, training: str, seed: int) -> Path:
     """Where a training is kept; the first seed needs no mark.
@@ -71,6 +64,16 @@ def run_folder(out: Path, training: str, seed: int) -> Path:
     'out/runs/4conv-1shot-maml-seed2'
     """
     return out / "runs" / (training if seed == 0 else f"{training}-seed{seed}")
+
+
+def why_failed(run: Path) -> str:
+    """Why the training of a run ended, or nothing."""
+    try:
+        return str(json.loads((run / "failed.json").read_text())["error"])
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    except (ValueError, KeyError, TypeError):
+        raise ValueError(f"{run / 'failed.json'} says why a training failed, this one does not: remove it.") from None
 
 
 def trainable(training: Training, options: Options) -> str:
@@ -125,7 +128,7 @@ class Step:
 
 def steps(job: Job, options: Options) -> Iterator[Step]:
     """What is left to do of a job, in order."""
-    left, n = job.config.tasks - job.trained(), options.workers
+    left, n = job.config.tasks - Run(job.run).tasks_done(), options.workers
     if left > 0:
         yield Step(job, "train", left, lambda: _train(job, n), f"train {job.run.name}")
     for data, batch in job.evaluations:

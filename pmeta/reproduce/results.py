@@ -1,7 +1,6 @@
 """What is there of a table: ours beside the paper's, cell by cell, read from the run folders and from the cost model."""
 
 import functools
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +12,8 @@ from pmeta.methods import METHODS
 from pmeta.reproduce import evaluations
 from pmeta.reproduce.cells import TABLES, TITLES, TRAININGS, Cell
 from pmeta.reproduce.data import TITLES as DATA
-from pmeta.reproduce.queue import Options, trainable
+from pmeta.reproduce.queue import Options, trainable, why_failed
+from pmeta.runs import Run
 
 FORMAT = {"format": "pmeta-results", "version": 1}
 _figures = functools.cache(figures)
@@ -67,13 +67,11 @@ def _measured(cell: Cell, options: Options) -> dict[str, Any]:
         return {"missing": _why_missing(cell, options)}
     score, ci95 = ("after", "after_ci95") if TRAININGS[cell.training].is_rl else ("accuracy", "ci95")
     n = len(found)
-    settings = [json.loads((run / "config.json").read_text()) for run, _ in found]
-    trained = [json.loads((run / "last.json").read_text())["tasks"] for run, _ in found]
     return {
         "ours": sum(e[score] for _, e in found) / n,
         "ci95": _root_of_squares([e[ci95] for _, e in found]),
-        "tasks": min(trained),
-        "seeds": [s["seed"] for s in settings],
+        "tasks": min(Run(run).tasks_done() for run, _ in found),
+        "seeds": [Run(run).config()["seed"] for run, _ in found],
         "eval_tasks": min(e["tasks"] for _, e in found),
         "run": f"runs/{found[0][0].name}",
         "split": found[0][1]["split"],
@@ -113,18 +111,17 @@ def _difference(cell: Cell, found: list[tuple[Path, dict[str, Any]]], out: Path)
 def _why_missing(cell: Cell, options: Options) -> str:
     training = TRAININGS[cell.training]
     run = options.out / "runs" / training.name
-    if (run / "failed.json").exists():
-        return json.loads((run / "failed.json").read_text())["error"]
-    why = trainable(training, options)
+    why = why_failed(run) or trainable(training, options)
     if why:
         return why
     if not training.is_rl and cell.data not in options.datasets:
         return f"no {DATA[cell.data]}: --data {cell.data}=DIR"
-    if not (run / "last.json").exists():
+    done = Run(run).tasks_done()
+    if not done:
         return "not run yet"
-    done, tasks = (json.loads((run / f"{name}.json").read_text()) for name in ("last", "config"))
-    total = tasks["tasks"] if "tasks" in tasks else tasks["epochs"] * tasks["meta_batch"]
-    return f"in training: {done['tasks']} of {total} tasks" if done["tasks"] < total else "trained, not evaluated yet"
+    settings = Run(run).config()
+    total = settings["tasks"] if "tasks" in settings else settings["epochs"] * settings["meta_batch"]
+    return f"in training: {done} of {total} tasks" if done < total else "trained, not evaluated yet"
 
 
 def _cost(cell: Cell, options: Options) -> dict[str, Any]:
@@ -147,7 +144,7 @@ def _cost(cell: Cell, options: Options) -> dict[str, Any]:
 def _cost_of_training(cell: Cell, key: str, options: Options) -> dict[str, Any]:
     """The mean over tasks of a trained network, if it has the paper's size."""
     for run, evaluation in evaluated(cell, options.out):
-        settings = json.loads((run / "config.json").read_text())
+        settings = Run(run).config()
         full = {"image_size": 84, "channels": 32, "n_way": 5, "inner_steps": 5} if "channels" in settings else {"horizon": 200}
         if all(settings[name] == value for name, value in full.items()):
             measured = _measured(cell, options)

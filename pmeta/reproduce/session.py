@@ -1,6 +1,5 @@
 """One go at the queue: what is left out, how long it takes, the work, the tables."""
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -82,13 +81,13 @@ def work(jobs: Sequence[Job], asked: Sequence[str], options: Options, estimate: 
 
 def finish(asked: Sequence[str], busy: Sequence[Job], options: Options) -> None:
     """Show the tables, and say where everything is."""
-    console = Console()
     for name in asked:
         if name != "figure5":
-            console.print(Markdown((options.out / f"{name}.md").read_text()) if sys.stdout.isatty() else "", end="")
+            text = (options.out / f"{name}.md").read_text()
+            Console().print(Markdown(text)) if sys.stdout.isatty() else print(text)
     for job in busy:
         print(f"{job.run.name} is left to the other process that is at work on it.")
-    failed = [p.parent for p in sorted((options.out / "runs").glob("*/failed.json"))]
-    for run in failed:
-        print(f"{run.name} failed: {json.loads((run / 'failed.json').read_text())['error']}")
-    print(f"left in {options.out}/: {', '.join(asked)} and runs/")
+    for path in sorted((options.out / "runs").glob("*/failed.json")):
+        print(f"{path.parent.name} failed: {queue.why_failed(path.parent)}")
+    runs = ["runs/"] if (options.out / "runs").exists() else []
+    print(f"left in {options.out}/: {', '.join([*asked, *runs])}")
