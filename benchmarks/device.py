@@ -3,8 +3,9 @@
     python benchmarks/device.py
 
 prints, for MAML and for p-Meta with a typical mask (conv3, conv4 and fc live), the time of one adaptation step and the peak
-memory of each, measured in one run, and writes them to benchmarks/device.json. Times are medians of alternating measurements,
-so that both meet the same machine; memory is what the operating system counts above the loaded model.
+memory of each, measured in one run, and writes them to benchmarks/device.json. PyTorch runs with its own operations, and with
+our kernels for meta-training, which are faster. Times are medians of alternating measurements, so that all meet the same
+machine; memory is what the operating system counts above the loaded model.
 """
 
 import json
@@ -52,14 +53,15 @@ def setup(case: str) -> tuple[Network, Meta, Exported, np.ndarray]:
     return net, meta, export(net, meta, METHODS[name], SHAPE, input_type="uint8"), raw
 
 
-def times(case: str) -> tuple[float, float, float]:
-    """Milliseconds of one step: engine, PyTorch one sample at a time, PyTorch with all samples in one pass."""
+def times(case: str) -> dict[str, float]:
+    """Milliseconds of one step: the engine; one sample at a time PyTorch, and with our kernels; all samples in one pass."""
     net, meta, exported, raw = setup(case)
     x, y = torch.from_numpy(raw).float() / 255, torch.arange(N)
     model, method = DeviceModel(exported.data), METHODS[CASES[case][0]]
     runs = {
         "engine": lambda: model.adapt(raw, y.numpy()),
-        "one": lambda: InnerLoop(net, method, batch=1, vectorised=False).adapt(meta, (x, y)),
+        "torch": lambda: InnerLoop(net, method, batch=1, vectorised=False, pool_first=False).adapt(meta, (x, y)),
+        "kernels": lambda: InnerLoop(net, method, batch=1, vectorised=False).adapt(meta, (x, y)),
         "all": lambda: InnerLoop(net, method, batch=1).adapt(meta, (x, y)),
     }
     found: dict[str, list[float]] = {name: [] for name in runs}
@@ -69,8 +71,7 @@ def times(case: str) -> tuple[float, float, float]:
             run()
             if repeat:  # the first is to warm up
                 found[name].append(1000 * (perf_counter() - start) / STEPS)
-    engine_ms, one, everything = (statistics.median(found[name]) for name in ("engine", "one", "all"))
-    return engine_ms, one, everything
+    return {name: statistics.median(values) for name, values in found.items()}
 
 
 def torch_peak(case: str) -> int:
@@ -79,7 +80,7 @@ def torch_peak(case: str) -> int:
     x, y = torch.from_numpy(raw).float() / 255, torch.arange(N)
     Path("/proc/self/clear_refs").write_text("5")
     before = _status("VmRSS")
-    InnerLoop(net, METHODS[CASES[case][0]], batch=1, vectorised=False).adapt(meta, (x, y))
+    InnerLoop(net, METHODS[CASES[case][0]], batch=1, vectorised=False, pool_first=False).adapt(meta, (x, y))
     return _status("VmHWM") - before
 
 
@@ -113,24 +114,29 @@ def main() -> None:
         print(torch_peak(sys.argv[2]))
         return
     results = {}
-    heads = ("engine", "PyTorch b=1", "ratio", "all at once", "arena", "OS: engine", "PyTorch", "ratio")
+    heads = ("engine", "PyTorch b=1", "ratio", "kernels", "ratio", "all at once", "arena", "OS: engine", "PyTorch", "ratio")
     print(" " * 8 + "".join(f"{head:>13}" for head in heads))
     for case in CASES:
-        ms, one, everything = times(case)
+        ms = times(case)
         peak = engine_peak(case)
         child = [sys.executable, __file__, "torch-peak", case]
         theirs = int(
             subprocess.run(child, check=True, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": "."}).stdout
         )
         arena = setup(case)[2].arena_bytes
-        cells = [f"{ms:.1f} ms", f"{one:.1f} ms", f"{ms / one:.2f}", f"{everything:.1f} ms"]
+        cells = [f"{ms['engine']:.1f} ms"]
+        for name in ("torch", "kernels"):
+            cells += [f"{ms[name]:.1f} ms", f"{ms['engine'] / ms[name]:.2f}"]
+        cells.append(f"{ms['all']:.1f} ms")
         cells += [f"{arena / 1e6:.2f} MB", f"{peak / 1e6:.2f} MB", f"{theirs / 1e6:.1f} MB", f"{peak / theirs:.3f}"]
         print(f"{case:8}" + "".join(f"{cell:>13}" for cell in cells))
         results[case] = {
-            "ms_per_step": ms,
-            "torch_ms_per_step": one,
-            "torch_vectorised_ms_per_step": everything,
-            "time_ratio": ms / one,
+            "ms_per_step": ms["engine"],
+            "torch_ms_per_step": ms["torch"],
+            "kernels_ms_per_step": ms["kernels"],
+            "vectorised_ms_per_step": ms["all"],
+            "time_ratio": ms["engine"] / ms["torch"],
+            "time_ratio_kernels": ms["engine"] / ms["kernels"],
             "arena_bytes": arena,
             "os_bytes": peak,
             "torch_os_bytes": theirs,

@@ -13,7 +13,7 @@ from pmeta.inner import InnerLoop
 from pmeta.meta import Meta, Weights
 from pmeta.step_sizes import freeze, input_kib, lasso_gradient
 
-CHUNK_WORDS = 10 * 2**20
+CHUNK_WORDS = 15 * 2**19
 """Words of activations in a chunk of queries: few enough for memory, enough that calls do not cost more than the work."""
 BAD_UPDATES = 10
 """So many updates in a row with tasks that had to be skipped end a training."""

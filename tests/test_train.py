@@ -137,7 +137,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-LONG = 120
+LONG = 200
 """Tasks enough to be stopped on the way more than once."""
 
 
