@@ -148,9 +148,9 @@ class DeviceModel:
         return self._m.classes
 
     @property
-    def alike(self) -> bool:
-        """Whether all outputs start from the same weights, so that any number of them can be classes."""
-        return self.meta.get("alike") is True
+    def repeated(self) -> bool:
+        """Whether there are more outputs than were meta-trained, so that those that are no classes are left out of the loss."""
+        return self.meta.get("repeated") is True
 
     @property
     def rows(self) -> int:
@@ -170,7 +170,7 @@ class DeviceModel:
     def adapt(self, x: np.ndarray, y: Sequence[int] | np.ndarray) -> Adaptation:
         """Forget earlier adaptations and take K steps on a support set x (n, *input_shape) with labels y (n,).
 
-        There are as many classes as the largest label says. Where outputs start alike, the softmax of the loss runs over
+        There are as many classes as the largest label says. Where outputs are repeated, the softmax of the loss runs over
         these alone; outputs that were meta-trained together stay together in it."""
         x, y = self._samples(x), self._labels(y)
         if len(x) != len(y) or len(x) == 0:
@@ -178,7 +178,7 @@ class DeviceModel:
         classes = int(y.max()) + 1
         losses, milliseconds = np.zeros(self.steps, np.float32), np.zeros(self.steps)
         loss = c_float()
-        with self._whole_adaptation(len(x), classes if self.alike else self.outputs):
+        with self._whole_adaptation(len(x), classes if self.repeated else self.outputs):
             for k in range(self.steps):
                 start = perf_counter()
                 for sample, label in zip(x, y, strict=True):

@@ -45,7 +45,7 @@ class EvaluateConfig:
     n_query: int | None = None
     """Query samples of each class; by default as in training."""
     classes: int | None = None
-    """Give the head this many outputs, which all start from the mean of the meta-trained ones; None: those of training."""
+    """Give the head this many outputs, the meta-trained ones in turn; None: those of training."""
     seed: int = 1
     """Of the tasks."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -95,7 +95,7 @@ def _policy(config: EvaluateConfig) -> None:
 
 
 def load(path: str, classes: int | None = None) -> tuple[ImageConfig, Checkpoint]:
-    """The settings of a run and its best checkpoint; with `classes` that many outputs, which start alike."""
+    """The settings of a run and its best checkpoint; with `classes` that many outputs."""
     run = open_run(path)
     config, best = run.settings(ImageConfig), run.load("best")
     if best is None:
@@ -107,7 +107,7 @@ def load(path: str, classes: int | None = None) -> tuple[ImageConfig, Checkpoint
             f"the best model of {path} does not say which images it takes, an older release wrote it: train again."
         )
     if classes is not None:
-        best = best._replace(tensors=head.alike(best.tensors, classes))
+        best = best._replace(tensors=head.repeated(best.tensors, classes))
         config = dataclasses.replace(config, n_way=classes)
     return config, best
 

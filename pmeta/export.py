@@ -6,6 +6,7 @@ from math import ceil, prod
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from pmeta import flatfile
 from pmeta.arena import place
@@ -191,6 +192,12 @@ def _score(layer: Layer, side: str, meta: Meta, method: Method, constants: Const
     return Score("module", FILE_SPACE + at, c, threshold, kept=max(1, c - ceil(c * threshold)))  # mu_fw <= 1 - rho
 
 
+def _repeats(head: list[Tensor]) -> bool:
+    """Whether a head has more outputs than were meta-trained, some of them the same."""
+    rows = torch.cat([w.reshape(len(w), -1) for w in head], 1)
+    return len(rows.unique(dim=0)) < len(rows)
+
+
 def _facts(
     net: Network,
     meta: Meta,
@@ -207,7 +214,7 @@ def _facts(
         "method": method.title,
         "input_shape": list(input_shape),
         "classes": list(classes),
-        "alike": nodes[-1].kind == "fc" and all(bool((w == w[:1]).all()) for w in head),
+        "repeated": nodes[-1].kind == "fc" and _repeats(head),
         "layers": [layer.name for layer in net.layers],
         "state": [{"name": name, "shape": list(meta.w[name].shape)} for name in params],
         "alone": {

@@ -29,7 +29,7 @@ class ExportConfig:
     """Samples that share their attention scores (gradient accumulation); None: the whole support set. One takes the least
     memory; all larger numbers take the same, a little more."""
     classes: int | None = None
-    """Tell up to this many classes apart: outputs that all start from the mean of the meta-trained ones. None: the outputs of
+    """Tell up to this many classes apart: the meta-trained outputs in turn, again and again. None: the outputs of
     training as they are."""
     float32: bool = False
     """Read normalised float32 samples instead of raw uint8 pixels."""
@@ -49,7 +49,7 @@ def main(argv: list[str]) -> None:
 
 
 def export_run(run: str, float32: bool = False, batch: int | None = 1, classes: int | None = None) -> Exported:
-    """The best model of a run, compiled; with `classes` that many outputs, which start alike."""
+    """The best model of a run, compiled; with `classes` that many outputs."""
     if "env" in open_run(run).config():
         if classes is not None:
             raise ValueError(f"--classes are those of a classifier, and {run} is a policy: leave it out.")

@@ -24,6 +24,8 @@ from pmeta.zoo_card import text
 
 WIDE = 20
 """Outputs of the second file of each model."""
+MANY = 10
+"""Classes that it is measured with."""
 
 
 @dataclass(frozen=True)
@@ -74,11 +76,13 @@ def add_still(config: AddConfig, run: str) -> dict[str, Any]:
     trained, best = load(run)
     method = "" if trained.method == "pmeta" else f"-{trained.method}"
     name = config.name or f"miniimagenet-{trained.backbone}-{trained.n_way}way-{trained.n_shot}shot{method}"
-    measured = [measure(config, run, classes) for classes in (trained.n_way, None)]
-    exported = {trained.n_way: export_run(run, classes=trained.n_way), WIDE: export_run(run, classes=WIDE)}
+    data = describe_data(trained, config.data, tuple(best.info["input"]))
+    many = min(MANY, data["classes"]["val"])
+    measured = {trained.n_way: measure(config, run), many: measure(config, run, many)}
+    exported = {trained.n_way: export_run(run), WIDE: export_run(run, classes=WIDE)}
     files = {n: f"{name}.pmeta" if n == trained.n_way else f"{name}-{n}.pmeta" for n in exported}
     card = describe(name, run, trained, best, measured, {files[n]: (n, e) for n, e in exported.items()})
-    card["data"] = describe_data(trained, config.data, tuple(best.info["input"]))
+    card["data"] = data
     folder, cards = Path(config.folder), Path(config.cards)
     make_folder(folder)
     make_folder(cards)
@@ -90,9 +94,10 @@ def add_still(config: AddConfig, run: str) -> dict[str, Any]:
     return card
 
 
-def measure(config: AddConfig, run: str, classes: int | None) -> Summary:
-    """`pmeta evaluate RUN --split val`, with a head of outputs that start alike or with the meta-trained one."""
-    asked = EvaluateConfig(run, config.data, split="val", tasks=config.tasks, classes=classes)
+def measure(config: AddConfig, run: str, many: int | None = None) -> Summary:
+    """`pmeta evaluate RUN --split val`, or the same with many classes and the head of the second file."""
+    classes = None if many is None else WIDE
+    asked = EvaluateConfig(run, config.data, split="val", tasks=config.tasks, n_way=many, classes=classes)
     return workers.run(evaluate, (asked,), config.workers)[1]
 
 
@@ -101,12 +106,12 @@ def describe(
     run: str,
     trained: ImageConfig,
     best: Checkpoint,
-    measured: list[Summary],
+    measured: dict[int, Summary],
     files: dict[str, tuple[int, Exported]],
 ) -> dict[str, Any]:
     """All that a card says."""
     net, meta = restore(trained, best.tensors, best.info["input"], choose_device("cpu", 0))
-    shipped, own = measured
+    shipped, (many, wide) = measured[trained.n_way], max(measured.items())
     last = Run(run).load("last")
     return {
         "name": name,
@@ -127,7 +132,7 @@ def describe(
             "tasks": shipped.tasks,
             "accuracy": shipped.accuracy,
             "ci95": shipped.ci95,
-            "trained_head": {"accuracy": own.accuracy, "ci95": own.ci95},
+            "many": {"classes": many, "accuracy": wide.accuracy, "ci95": wide.ci95},
         },
         "updates": updated_layers(net, meta.updates()),
         "memory": {

@@ -195,10 +195,10 @@ def test_steps_that_update_different_layers() -> None:
 
 
 def among_three(c: Case) -> Case:
-    """The same model, which the binding takes for one whose outputs start alike."""
+    """The same model, which the binding takes for one whose outputs are repeated."""
     data = c.exported.data
     at, size = (flatfile.header(data)[name] for name in ("at_meta", "meta_bytes"))
-    text = json.dumps({**flatfile.meta(data), "alike": True}, separators=(",", ":")).encode().ljust(size)
+    text = json.dumps({**flatfile.meta(data), "repeated": True}, separators=(",", ":")).encode().ljust(size)
     return c._replace(exported=replace(c.exported, data=flatfile.seal(data[:at] + text + data[at + size :])))
 
 
@@ -216,17 +216,16 @@ def test_fewer_classes_equal_pytorch(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["4conv", "mlp"])
-def test_outputs_that_start_alike_equal_pytorch(kind: str) -> None:
-    """In the first step the gradients of equal rows cancel below the head, in later ones no more."""
-    c = case(kind, "pmeta", seed=25, n=3, live=["conv4", "fc"] if kind == "4conv" else ["2", "4"]).alike()
-    assert c.device().alike
+def test_outputs_that_are_repeated_equal_pytorch(kind: str) -> None:
+    c = case(kind, "pmeta", seed=25, n=3, live=["conv4", "fc"] if kind == "4conv" else ["2", "4"]).repeated()
+    assert c.device().repeated
     same_weights(c, among(3))
 
 
 def test_outputs_that_were_trained_together_stay_together() -> None:
     c = case("mlp", "maml", seed=25, n=3)
     model = c.device()
-    assert not model.alike
+    assert not model.repeated
     model.adapt(c.raw, c.y.numpy())
     check(c, model.weights())  # the softmax of all five
     assert model.classes == 3

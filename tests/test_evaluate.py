@@ -184,7 +184,7 @@ def test_any_number_of_classes(run: Path, capsys: pytest.CaptureFixture[str]) ->
         assert found[0]["accuracy"] == pytest.approx(found[1]["accuracy"], abs=1e-6)
         assert (found[0]["classes"], found[1]["classes"]) == (n, 12)
     own = evaluated(capsys, run, "--tasks", 8)
-    assert evaluated(capsys, run, "--tasks", 8, "--classes", 5)["accuracy"] != own["accuracy"]  # other rows to start from
+    assert evaluated(capsys, run, "--tasks", 8, "--classes", 5)["accuracy"] == own["accuracy"]  # the meta-trained outputs
 
 
 def test_the_table_of_the_command(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

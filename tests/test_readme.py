@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import tyro
 
+from pmeta import zoo
 from pmeta.cli import main
 from pmeta.reproduce.command import ReproduceConfig, choose
 from pmeta.train_command import parse
@@ -36,6 +37,12 @@ def test_train_commands_parse(line):
 def test_reproduce_commands_parse(line):
     config = tyro.cli(ReproduceConfig, args=line.split()[2:])
     assert choose(config.what, config.only)[1]
+
+
+def test_models_that_are_named_ship():
+    named = re.findall(r"pmeta adapt (miniimagenet\S+)", "\n".join(COMMANDS))
+    assert named
+    assert set(named) <= set(zoo.names()), "make them with python -m pmeta.zoo_add"
 
 
 def test_links_lead_to_files():
