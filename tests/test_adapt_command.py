@@ -197,7 +197,7 @@ def test_mistakes_in_arrays(model: Path, tmp_path: Path, refused: Callable[..., 
 def test_mistakes_with_files(model: Path, pictures: Path, refused: Callable[..., None]) -> None:
     support = ("--support", pictures / "support")
     refused("0.png: the file is not a pmeta model", pictures / "support" / "ant" / "0.png", *support)
-    refused("(Is a directory): a model is a file that pmeta export wrote.", pictures, *support)
+    refused("(Is a directory): a model is a file that pmeta export wrote", pictures, *support)
     refused("nowhere (No such file or directory): a model is", pictures / "nowhere", *support)
     refused("(Is a directory): make room there, or choose another place.", model, *support, "--save", pictures)
 
