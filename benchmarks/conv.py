@@ -9,6 +9,7 @@ weight gradient. Then the error of the three, norm of the difference over norm.
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -63,7 +64,7 @@ def row(layer: str, batch: int, rounds: int) -> str:
             cells.append("| PyTorch's |")
             continue
         exact = pair[1](g.double(), x.double(), w.double())
-        ours, theirs = fastest([lambda p=p: p(g, x, w) for p in pair], rounds)  # type: ignore[misc]
+        ours, theirs = fastest([partial(p, g, x, w) for p in pair], rounds)
         errors = [float((p(g, x, w) - exact).norm() / exact.norm()) for p in pair]
         cells.append(f"| {ours:.2f} / {theirs:.2f} = {ours / theirs:.2f} ({errors[0]:.0e}, {errors[1]:.0e}) |")
     return f"| {layer} | {batch} " + "".join(cells).replace("||", "|")

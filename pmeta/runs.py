@@ -14,9 +14,10 @@ from pmeta import zoo
 from pmeta.files import cannot_write, write_atomically
 
 if TYPE_CHECKING:  # what reads JSON alone starts without torch
+    from _typeshed import DataclassInstance
     from torch import Tensor
 
-Settings = TypeVar("Settings")
+Settings = TypeVar("Settings", bound="DataclassInstance")
 VERSIONED = ("torch", "numpy", "safetensors", "pillow")
 
 
@@ -100,7 +101,7 @@ class Run:
 
     def settings(self, kind: type[Settings]) -> Settings:
         """The settings of the run as `kind`, the dataclass they were written from; fields it has no longer are left out."""
-        known = {f.name for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
+        known = {f.name for f in dataclasses.fields(kind)}
         try:
             return kind(**{key: value for key, value in self.config().items() if key in known})
         except TypeError as error:

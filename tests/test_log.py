@@ -48,9 +48,9 @@ def test_the_line_beside_the_bar(tmp_path: Path) -> None:
 def test_a_narrow_terminal_shows_how_far_it_is_and_how_long_it_takes(tmp_path: Path) -> None:
     with log_in(tmp_path, dataclasses.replace(TINY, tasks=100_000)) as log:
         log.bar.update(log.row, completed=1234, status="10.1 tasks/s  loss 1.843  best val 49.1 %  memory 0.99 MB")
-        console = Console(file=io.StringIO(), width=80)
-        console.print(log.bar.get_renderable())
-    (line,) = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+        shown = io.StringIO()
+        Console(file=shown, width=80).print(log.bar.get_renderable())
+    (line,) = shown.getvalue().splitlines()
     assert re.fullmatch(r"p-Meta \(LR\+attention\) +1234/100000 tasks +-:--:-- 10\.1 tasks/s .*", line)
 
 
