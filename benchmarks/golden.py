@@ -43,7 +43,7 @@ from pmeta.inner import InnerLoop
 from pmeta.layers import Network
 from pmeta.meta import Meta, init_meta
 from pmeta.methods import METHODS, Method
-from pmeta.outer import Outer, Schedule, meta_gradient
+from pmeta.outer import Outer, Schedule
 from pmeta.step_sizes import with_mask
 from pmeta.take_in import take_in
 
@@ -88,7 +88,7 @@ def meta_trained(kind: str, name: str, images: ImageSet) -> Case:
     loop = InnerLoop(net, METHODS[name])
     outer = Outer(loop, meta, Schedule(TRAINED // 2, lam=0.0, freeze_below=0.0))
     for i in range(0, TRAINED, 2):
-        outer.update(meta_gradient(loop, outer.meta, (sample_task(images, 0, j, 5, 1, QUERIES) for j in (i, i + 1))))
+        outer.update(outer.gradient(sample_task(images, 0, j, 5, 1, QUERIES) for j in (i, i + 1)))
     return case(net, outer.meta.map(torch.Tensor.detach), METHODS[name])
 
 

@@ -20,7 +20,7 @@ from pmeta.images import ImageSet, open_split, sample_task
 from pmeta.inner import InnerLoop
 from pmeta.meta import init_meta
 from pmeta.methods import METHODS
-from pmeta.outer import Outer, Schedule, meta_gradient
+from pmeta.outer import Outer, Schedule
 from pmeta.take_in import take_in
 
 SEEDS, UPDATES, TASKS, SHOWN = 4, 60, 4, 15
@@ -39,7 +39,7 @@ def curve(images: ImageSet, seed: int, pool_first: bool, moved: float) -> list[t
     found = []
     for i in range(UPDATES):
         tasks = (sample_task(images, seed, i * TASKS + j, 5, 1, 15) for j in range(TASKS))
-        g = meta_gradient(loop, outer.meta, tasks)
+        g = outer.gradient(tasks)
         outer.update(g)
         found.append((g.loss / g.tasks, 100 * g.correct / g.tasks))
     parts = [found[i : i + SHOWN] for i in range(0, UPDATES, SHOWN)]

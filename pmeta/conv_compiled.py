@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from pmeta import kernels
+from pmeta.replay import kernel
 
 TILES, MOST_CHANNELS = 24, 128  # as in conv.c; with more channels PyTorch is faster
 
@@ -60,11 +61,13 @@ def is_thin(w: Tensor) -> bool:
     return w.shape[1] <= 4 and w.shape[0] % 32 == 0
 
 
+@kernel
 def output(x: Tensor, w: Tensor) -> Tensor:
     """conv(x, w)."""
     return _winograd(x, w, w.shape[0], turned=False)
 
 
+@kernel
 def input_gradient(g: Tensor, w: Tensor) -> Tensor:
     """g(x) from g(y)."""
     return _winograd(g, w, w.shape[1], turned=True)
@@ -77,6 +80,7 @@ def _winograd(x: Tensor, w: Tensor, outputs: int, turned: bool) -> Tensor:
     return y
 
 
+@kernel
 def weight_gradient(g: Tensor, x: Tensor, w: Tensor) -> Tensor:
     """g(w) from g(y) and x; of w only the size is used."""
     b, c, h, wide = x.shape

@@ -59,7 +59,15 @@ class InnerLoop:
 
     def adapt(self, meta: Meta, support: tuple[Any, Any]) -> Adapted:
         """The weights after K steps on `support` = (x, y), and the scores used on the way."""
+        self.check(meta, support)
+        return self.steps(meta, support)
+
+    def check(self, meta: Meta, support: tuple[Any, Any]) -> None:
+        """Raise ValueError for a support set or step sizes that cannot be."""
         _check(self.net, meta, support)
+
+    def steps(self, meta: Meta, support: tuple[Any, Any]) -> Adapted:
+        """`adapt` without a look at what it is given."""
         w, scores, kept = meta.w, [], Kept(self._unchanging(meta), {})
         for k in range(len(meta.alpha)):
             w, used = self.step(meta, w, k, support, kept)
@@ -73,8 +81,7 @@ class InnerLoop:
         return frozenset(layer.name for layer in self.net.layers[:first])
 
     def path(self, meta: Meta, support: tuple[Any, Any]) -> list[Weights]:
-        """The weights before the first step and after each, without a graph."""
-        _check(self.net, meta, support)
+        """The weights before the first step and after each, without a graph or a look at what it is given."""
         meta, loop = meta.map(Tensor.detach), replace(self, second_order=False)
         path = [meta.w]
         for k in range(len(meta.alpha)):

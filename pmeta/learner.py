@@ -13,7 +13,7 @@ from pmeta import methods
 from pmeta.cost import Cost, cost
 from pmeta.inner import InnerLoop, Loss, cross_entropy
 from pmeta.meta import Weights, init_meta
-from pmeta.outer import Outer, Schedule, meta_gradient
+from pmeta.outer import Outer, Schedule
 from pmeta.step_sizes import mu_fw_bound, updated_layers
 from pmeta.take_in import take_in
 from pmeta.workers import keep_freed_memory
@@ -73,7 +73,7 @@ class Learner:
         shown = track(batches, "meta-training", outer.schedule.updates, console=Console(stderr=True), disable=not progress)
         given = 0
         for batch in shown:
-            outer.update(meta_gradient(loop, outer.meta, batch))
+            outer.update(outer.gradient(batch))
             outer.check_finite()
             given += len(batch)
         self.meta = outer.meta.map(Tensor.detach)

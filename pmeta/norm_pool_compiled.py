@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from pmeta import kernels
+from pmeta.replay import kernel
 
 MOST_CHANNELS = 1024
 
@@ -21,6 +22,7 @@ def takes(x: Tensor) -> bool:
     return fits and kernels.library() is not None
 
 
+@kernel
 def forward(x: Tensor, weight: Tensor, groups: int, eps: float) -> tuple[Tensor, ...]:
     """x_hat at the chosen places, its channel means v, the places (0 to 3 of a window), mean and r = 1/std."""
     b, c, h, w = x.shape
@@ -31,6 +33,7 @@ def forward(x: Tensor, weight: Tensor, groups: int, eps: float) -> tuple[Tensor,
     return x_hat, v, place, mean, r
 
 
+@kernel
 def backward(
     g: Tensor,
     g_v: Tensor | None,
@@ -49,6 +52,7 @@ def backward(
     return g_x, m, a
 
 
+@kernel
 def twice(
     u: Tensor, g: Tensor, x: Tensor, x_hat: Tensor, place: Tensor, mean: Tensor, r: Tensor, m: Tensor, a: Tensor, groups: int
 ) -> tuple[Tensor, Tensor]:

@@ -1,7 +1,7 @@
 """The outer loop (Alg. 2, Eqs. 2, 7, 8, 9 and 15): the meta-gradient of a batch of tasks, and one update with it."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -11,6 +11,7 @@ from torch import Tensor
 from pmeta.errors import DivergedError
 from pmeta.inner import InnerLoop
 from pmeta.meta import Meta, Weights
+from pmeta.replay import Replays
 from pmeta.step_sizes import freeze, input_kib, lasso_gradient
 
 CHUNK_WORDS = 15 * 2**19
@@ -33,12 +34,60 @@ class MetaGradient(NamedTuple):
     """Tasks left out because their loss or gradient was not finite."""
 
 
-def task_gradient(loop: InnerLoop, meta: Meta, task: tuple[Any, Any, Any, Any], chunk: int | None = None) -> MetaGradient:
+Task = tuple[Any, Any, Any, Any]
+"""Support samples and targets, query samples and targets."""
+
+
+def task_gradient(loop: InnerLoop, meta: Meta, task: Task, chunk: int | None = None) -> MetaGradient:
     """The gradient of the query loss after adaptation, l(w^{i,K}; Q^i), in all that is trained (Eqs. 2, 7, 8 and 15).
 
     The query gradient is taken at w^{i,K} in chunks of `chunk` samples (None: as many as CHUNK_WORDS holds), then sent back
     through the inner loop once.
     """
+    loop.check(meta, task[:2])
+    return _read(meta, _gradient(loop, meta, task, chunk))
+
+
+class TaskGradients:
+    """`task_gradient` for many tasks of one kind: recorded once and replayed."""
+
+    def __init__(self, loop: InnerLoop):
+        self.loop, self.replays = loop, Replays(share=not loop.recompute)
+
+    def __call__(self, meta: Meta, task: Task) -> MetaGradient:
+        """The gradient of one task."""
+        self.loop.check(meta, task[:2])
+        if not all(isinstance(t, Tensor) for t in task):
+            return _read(meta, _gradient(self.loop, meta, task))
+        parameters = meta.parameters()
+
+        def compute(*inputs: Tensor) -> list[Tensor]:
+            here = meta.with_parameters(dict(zip(parameters, inputs, strict=False)))
+            support_x, support_y, query_x, query_y = inputs[len(parameters) :]
+            return _gradient(self.loop, here, (support_x, support_y, query_x, query_y))
+
+        inputs = [*(t.detach() for t in parameters.values()), *task]
+        return _read(meta, self.replays.run(tuple(meta.mask.flatten().tolist()), compute, inputs))
+
+    def total(self, meta: Meta, tasks: Iterable[Task]) -> MetaGradient:
+        """The sum over a batch of tasks, in their order."""
+        total = MetaGradient({n: torch.zeros_like(t) for n, t in meta.parameters().items()}, 0.0, 0.0, 0)
+        for task in tasks:
+            part = self(meta, task)
+            for n, g in part.gradients.items():
+                total.gradients[n].add_(g)
+            total = MetaGradient(
+                total.gradients,
+                total.loss + part.loss,
+                total.correct + part.correct,
+                total.tasks + part.tasks,
+                total.skipped + part.skipped,
+            )
+        return total
+
+
+def _gradient(loop: InnerLoop, meta: Meta, task: Task, chunk: int | None = None) -> list[Tensor]:
+    """The gradients in the order of `Meta.parameters()`, the query loss, the share of right answers, whether all is finite."""
     support, (query_x, query_y) = task[:2], task[2:]
     start = meta.map(lambda t: t.detach().requires_grad_())
     if loop.recompute:
@@ -46,12 +95,19 @@ def task_gradient(loop: InnerLoop, meta: Meta, task: tuple[Any, Any, Any, Any], 
         g_w, loss, correct = query_gradient(loop, path[-1], query_x, query_y, chunk)
         gradients = _sent_back_in_steps(loop, start, support, path, g_w)
     else:
-        adapted = loop.adapt(start, support).w
+        adapted = loop.steps(start, support).w
         g_w, loss, correct = query_gradient(loop, adapted, query_x, query_y, chunk)
         gradients = _sent_back(adapted, start, g_w)
-    if math.isfinite(loss) and all(bool(d.square().sum().isfinite()) for d in gradients.values()):  # Adam squares it too
-        return MetaGradient(gradients, loss, correct, 1)
-    return MetaGradient({n: torch.zeros_like(d) for n, d in gradients.items()}, 0.0, 0.0, 0, skipped=1)
+    squares = torch.stack([d.square().sum() for d in gradients.values()]).sum()  # Adam squares them too
+    return [*gradients.values(), loss, correct, (squares + loss).isfinite()]
+
+
+def _read(meta: Meta, found: Sequence[Tensor]) -> MetaGradient:
+    *gradients, loss, correct, is_finite = found
+    by_name = dict(zip(meta.parameters(), gradients, strict=True))
+    if is_finite:
+        return MetaGradient(by_name, float(loss), float(correct), 1)
+    return MetaGradient({n: torch.zeros_like(d) for n, d in by_name.items()}, 0.0, 0.0, 0, skipped=1)
 
 
 def _sent_back(adapted: Weights, start: Meta, g_w: Weights) -> dict[str, Tensor]:
@@ -78,10 +134,10 @@ def _sent_back_in_steps(
 
 def query_gradient(
     loop: InnerLoop, w: dict[str, Tensor], x: Any, y: Any, chunk: int | None
-) -> tuple[dict[str, Tensor], float, float]:
+) -> tuple[dict[str, Tensor], Tensor, Tensor]:
     """The gradient of the mean query loss at the weights w, that loss, and the share of queries classified right."""
     w = {name: t.detach().requires_grad_() for name, t in w.items()}
-    total, loss, correct = [torch.zeros_like(t) for t in w.values()], 0.0, 0.0
+    total, losses, hits = [torch.zeros_like(t) for t in w.values()], [], []
     size = chunk or max(1, CHUNK_WORDS // sum(math.prod(op.y) for op in loop.net.ops))
     if loop.net.mixes_samples:  # the statistics of a batch norm are those of all queries together
         size = len(x)
@@ -90,33 +146,16 @@ def query_gradient(
         part = loop.loss(output, y[i : i + size]).sum() / len(x)
         for sum_, g in zip(total, torch.autograd.grad(part, list(w.values())), strict=True):
             sum_ += g
-        loss += float(part.detach())
-        correct += _hits(output, y[i : i + size]) / len(x)
-    return dict(zip(w, total, strict=True)), loss, correct
+        losses.append(part.detach().double())
+        hits.append(_hits(output, y[i : i + size]) / len(x))
+    return dict(zip(w, total, strict=True)), torch.stack(losses).sum(), torch.stack(hits).sum()
 
 
-def _hits(output: Any, y: Any) -> float:
+def _hits(output: Any, y: Any) -> Tensor:
     """How many samples have their largest output at the target's place; nan where that makes no sense."""
-    if not (isinstance(output, Tensor) and isinstance(y, Tensor)) or y.is_floating_point():
-        return math.nan
-    return float((output.argmax(1) == y).sum()) if (output.dim(), y.dim()) == (2, 1) else math.nan
-
-
-def meta_gradient(loop: InnerLoop, meta: Meta, tasks: Iterable[tuple[Any, Any, Any, Any]]) -> MetaGradient:
-    """The sum over a batch of tasks, in their order."""
-    total = MetaGradient({n: torch.zeros_like(t) for n, t in meta.parameters().items()}, 0.0, 0.0, 0)
-    for task in tasks:
-        part = task_gradient(loop, meta, task)
-        for n, g in part.gradients.items():
-            total.gradients[n].add_(g)
-        total = MetaGradient(
-            total.gradients,
-            total.loss + part.loss,
-            total.correct + part.correct,
-            total.tasks + part.tasks,
-            total.skipped + part.skipped,
-        )
-    return total
+    if isinstance(output, Tensor) and isinstance(y, Tensor) and not y.is_floating_point() and (output.dim(), y.dim()) == (2, 1):
+        return (output.argmax(1) == y).sum().double()
+    return torch.tensor(math.nan)
 
 
 @dataclass(frozen=True)
@@ -156,7 +195,7 @@ class Outer:
 
     def __init__(self, loop: InnerLoop, meta: Meta, schedule: Schedule, choose: Callable[[Meta], Meta] | None = None):
         """`choose` says at `freeze_at` which step sizes live on; by default those that are not small."""
-        self.loop, self.schedule = loop, schedule
+        self.loop, self.schedule, self.gradients = loop, schedule, TaskGradients(loop)
         self.meta = meta.map(lambda t: t.detach().clone().requires_grad_())
         small = schedule.freeze_below * float(meta.alpha.max())
         self.choose = choose or (lambda meta: freeze(meta, small))
@@ -172,6 +211,10 @@ class Outer:
         if name.startswith("w/"):
             return self.schedule.lr
         return self.schedule.attention_bias_lr if name.endswith((".b2", ".alpha")) else self.schedule.attention_lr
+
+    def gradient(self, tasks: Iterable[Task]) -> MetaGradient:
+        """The meta-gradient of a batch of tasks."""
+        return self.gradients.total(self.meta, tasks)
 
     def update(self, g: MetaGradient) -> None:
         """One outer update with the mean over the tasks of a batch (Eqs. 7, 8, 9 and 15); none where all were skipped."""

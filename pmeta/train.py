@@ -16,7 +16,7 @@ from pmeta.layers import Network
 from pmeta.log import Log
 from pmeta.meta import Meta, init_meta
 from pmeta.methods import Method
-from pmeta.outer import MetaGradient, Outer, Schedule, meta_gradient
+from pmeta.outer import MetaGradient, Outer, Schedule
 from pmeta.runs import Run
 from pmeta.step_sizes import fit_budget, mu_fw_bound, updated_layers
 from pmeta.take_in import take_in
@@ -43,7 +43,7 @@ def train(group: Group, config: ImageConfig) -> dict[str, Any]:
                 first = outer.done * config.meta_batch
                 numbers = range(first, min(first + config.meta_batch, config.tasks))
                 tasks = (task(config, images["train"], i, device) for i in group.share(numbers))
-                g = add_up(group, meta_gradient(outer.loop, outer.meta, tasks))
+                g = add_up(group, outer.gradient(tasks))
                 outer.update(g)
                 log.update(g, live_cost(net, outer.meta, config))
                 if log.epoch_ends():

@@ -16,7 +16,7 @@ from pmeta.inner import InnerLoop, cross_entropy
 from pmeta.layers import Network
 from pmeta.meta import Meta, init_meta
 from pmeta.methods import METHODS, Method
-from pmeta.outer import MetaGradient, Outer, Schedule, adam_step, meta_gradient, task_gradient
+from pmeta.outer import MetaGradient, Outer, Schedule, TaskGradients, adam_step, task_gradient
 from pmeta.runs import Run
 from pmeta.step_sizes import freeze
 from pmeta.take_in import take_in
@@ -84,12 +84,12 @@ def test_sums_over_tasks_leave_out_what_is_not_finite(residual: Network) -> None
     in_support = (good[0][0] * math.nan, *good[0][1:])
     in_query = (*good[1][:2], torch.full_like(good[1][2], math.inf), good[1][3])
     parts = [task_gradient(loop, meta, task) for task in good]
-    total = meta_gradient(loop, meta, [in_support, good[0], in_query, good[1]])
+    total = TaskGradients(loop).total(meta, [in_support, good[0], in_query, good[1]])
     assert close(total.gradients, {n: g + parts[1].gradients[n] for n, g in parts[0].gradients.items()}, 1e-15)
     assert (total.tasks, total.skipped) == (2, 2)
     assert total.loss == pytest.approx(parts[0].loss + parts[1].loss)
     assert total.correct == pytest.approx(parts[0].correct + parts[1].correct)
-    none = meta_gradient(loop, meta, [])
+    none = TaskGradients(loop).total(meta, [])
     assert (none.tasks, none.skipped, none.loss) == (0, 0, 0.0)
     assert not any(g.any() for g in none.gradients.values())
 
@@ -170,7 +170,7 @@ def test_methods_that_do_not_learn_alpha_keep_it_to_the_bit(residual: Network, n
     meta = init_meta(residual, METHODS[name], 2, 0.1, nets.generator())
     outer = Outer(InnerLoop(residual, METHODS[name], second_order=True), meta, Schedule(4))
     for seed in (3, 4):
-        outer.update(meta_gradient(outer.loop, outer.meta, [nets.task(SHAPE, seed=seed)]))
+        outer.update(outer.gradient([nets.task(SHAPE, seed=seed)]))
     assert outer.frozen
     assert torch.equal(outer.meta.alpha.detach(), meta.alpha)
     heads = torch.tensor([layer.name == "head" for layer in residual.layers])
@@ -196,7 +196,7 @@ def test_the_freeze_is_for_good(residual: Network) -> None:
     assert torch.equal(outer.meta.mask, ~dead)
     outer.schedule = replace(outer.schedule, lam=1.0)
     for seed in range(3):
-        found = meta_gradient(outer.loop, outer.meta, [nets.task(SHAPE, seed=seed)])
+        found = outer.gradient([nets.task(SHAPE, seed=seed)])
         assert not found.gradients["alpha"][dead].any()
         found.gradients["alpha"].fill_(-1.0)
         outer.update(found)
@@ -224,7 +224,7 @@ def test_a_training_goes_on_from_its_state_to_the_bit(residual: Network, after: 
     def step(outer: Outer, seed: int) -> None:
         bad = (torch.full((5, *SHAPE), math.nan, dtype=torch.float64), *nets.task(SHAPE)[1:])
         tasks = [bad] if seed == 0 else [nets.task(SHAPE, seed=seed)]
-        outer.update(meta_gradient(outer.loop, outer.meta, tasks))
+        outer.update(outer.gradient(tasks))
 
     outers = [outer_of(residual, "pmeta", 6, freeze_at=0.5, freeze_below=1.2) for _ in range(2)]
     for seed in range(after):

@@ -16,7 +16,7 @@ from pmeta import cli, workers
 from pmeta.config import ImageConfig, parse_bytes
 from pmeta.errors import WorkerDiedError
 from pmeta.images import open_split
-from pmeta.outer import MetaGradient, meta_gradient
+from pmeta.outer import MetaGradient, TaskGradients
 from pmeta.train import add_up, build, task, training_loop
 from pmeta.workers import Group
 
@@ -41,7 +41,7 @@ def share_of_gradient(group: Group) -> MetaGradient:
     images = open_split("glyphs", "train")
     net, meta = build(TINY, images.shape, CPU)
     tasks = (task(TINY, images, i, CPU) for i in group.share(range(4)))
-    return add_up(group, meta_gradient(training_loop(net, TINY), meta, tasks))
+    return add_up(group, TaskGradients(training_loop(net, TINY)).total(meta, tasks))
 
 
 def talk(group: Group) -> dict[str, Any]:

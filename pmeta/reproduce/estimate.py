@@ -11,7 +11,7 @@ import torch
 from pmeta.config import NAMED, ImageConfig
 from pmeta.cost import cost, layer_names
 from pmeta.images import Task
-from pmeta.outer import meta_gradient
+from pmeta.outer import task_gradient
 from pmeta.reproduce import evaluations
 from pmeta.reproduce.queue import Options, Step
 from pmeta.rl.config import RLConfig
@@ -112,7 +112,7 @@ def calibrate(config: ImageConfig) -> float:
     x, x_query = (torch.randn(len(y), *image, generator=generator) for y in (support, query))
     for _ in range(2):
         started = time.perf_counter()
-        meta_gradient(training_loop(net, config), meta, [Task(x, support, x_query, query)])
+        task_gradient(training_loop(net, config), meta, Task(x, support, x_query, query))
     return gmacs(config, training=True) / (time.perf_counter() - started)
 
 
