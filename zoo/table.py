@@ -1,0 +1,119 @@
+"""The runs of the zoo in the form of the paper's Table 2, with their curves and step sizes: python zoo/table.py --data DIR
+
+Each run's best model adapts to the same tasks of the validation classes, one sample at a time; differences to MAML++ are taken
+task by task. Writes docs/results/zoo.json, .md and pictures. A run whose best model is the same as in zoo.json is not measured
+again.
+"""
+
+import argparse
+import hashlib
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pmeta import figures, workers
+from pmeta.cost_paper import ADAPTATION
+from pmeta.evaluate import TaskResult, summarise
+from pmeta.evaluate_command import EvaluateConfig, load, prepare, restore
+from pmeta.methods import METHODS
+from pmeta.reproduce.paper import TABLE2
+from pmeta.runs import Run, write_json
+from pmeta.train import choose_device
+from pmeta.workers import Group
+from pmeta.zoo_card import table
+
+ROOT = Path(__file__).parent.parent
+RUNS, RESULTS = ROOT / "zoo" / "runs", ROOT / "docs" / "results"
+ROWS = [(1, method) for method in TABLE2["4conv", 1]] + [(5, method) for method in ("maml++", "pmeta-lr", "pmeta")]
+QUERIES, MAML_PLUS = 15, "maml++"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", required=True, help="folder of MiniImageNet, with val")
+    parser.add_argument("--tasks", type=int, default=1000)
+    parser.add_argument("--workers", type=int, default=workers.default_workers())
+    args = parser.parse_args()
+    path = RESULTS / "zoo.json"
+    known = json.loads(path.read_text()) if path.exists() else {}
+    for shots, method in ROWS:
+        name = f"{shots}shot-{method}"
+        if (RUNS / name / "best.safetensors").exists():
+            known[name] = measured(RUNS / name, args, known.get(name, {}))
+            write_json(path, known)
+    (RESULTS / "zoo.md").write_text("\n\n".join(text(known, shots) for shots in (1, 5)) + "\n")
+    draw()
+
+
+def measured(run: Path, args: argparse.Namespace, known: dict[str, Any]) -> dict[str, Any]:
+    """What the best model of a run does; what is known of it where it is the same model."""
+    config, best = load(str(run))
+    last = Run(run).load("last")
+    trained = {"planned": config.tasks, "trained": last.info["tasks"] if last else 0, "chosen_at": best.info["tasks"]}
+    sha256 = hashlib.sha256((run / "best.safetensors").read_bytes()).hexdigest()
+    if (known.get("sha256"), known.get("tasks")) == (sha256, args.tasks):
+        return {**known, **trained}
+    asked = EvaluateConfig(str(run), args.data, split="val", tasks=args.tasks, n_query=QUERIES)
+    results = workers.run(results_of, (asked,), args.workers)
+    summary = summarise(results)
+    costs = {key: getattr(summary, key) for key in ("tasks", "accuracy", "ci95", "memory_mb", "exact_memory_mb", "gmac")}
+    hits = [round(r.accuracy * config.n_way * QUERIES) for r in results]
+    print(f"{run.name}: {summary.accuracy:.2f} ± {summary.ci95:.2f} %", flush=True)
+    return {"sha256": sha256, **trained, **costs, "hits": hits}
+
+
+def results_of(group: Group, asked: EvaluateConfig) -> list[TaskResult]:
+    """Of each task, in order."""
+    _, result_of = prepare(group, asked)
+    assert asked.tasks
+    return group.gather([result_of(i) for i in group.share(range(asked.tasks))])
+
+
+def text(known: dict[str, Any], shots: int) -> str:
+    """The table of one number of shots."""
+    head = ["", "tasks trained", "accuracy", "difference to MAML++", "memory, paper's accounting", "exact", "GMACs of a step"]
+    head += ["the paper: accuracy", "memory", "GMACs"]
+    base = known.get(f"{shots}shot-{MAML_PLUS}")
+    rows = list(_rows(known, shots, base))
+    return f"5-way {shots}-shot:\n\n{table(head, rows)}"
+
+
+def _rows(known: dict[str, Any], shots: int, base: dict[str, Any] | None) -> Iterator[list[str]]:
+    for method in (method for n, method in ROWS if n == shots):
+        printed, (gmac, memory) = TABLE2["4conv", shots][method][0], ADAPTATION["4conv", shots][method]
+        paper = [f"{printed:.1f} %", f"{memory:.2f} MB", f"{gmac:.2f}"]
+        r = known.get(f"{shots}shot-{method}")
+        if r is None:
+            yield [METHODS[method].title, "none yet", *[""] * 5, *paper]
+            continue
+        tasks = f"{r['chosen_at']:,}" + ("" if r["trained"] >= r["planned"] else f" (of {r['planned']:,}, not finished)")
+        ours = [f"{r['memory_mb']:.2f} MB", f"{r['exact_memory_mb']:.2f} MB", f"{r['gmac']:.2f}"]
+        difference = _difference(r["hits"], base["hits"]) if base and method != MAML_PLUS else ""
+        yield [METHODS[method].title, tasks, f"{r['accuracy']:.2f} ± {r['ci95']:.2f} %", difference, *ours, *paper]
+
+
+def _difference(hits: list[int], base: list[int]) -> str:
+    points = [100 * (a - b) / (5 * QUERIES) for a, b in zip(hits, base, strict=True)]
+    mean = sum(points) / len(points)
+    ci95 = 1.96 * math.sqrt(sum((p - mean) ** 2 for p in points) / (len(points) - 1) / len(points))
+    return f"{mean:+.2f} ± {ci95:.2f}"
+
+
+def draw() -> None:
+    """Learning curves, and the step sizes of the runs that chose their layers."""
+    for shots in (1, 5):
+        metrics = [(METHODS[m].title, Run(RUNS / f"{n}shot-{m}").metrics()) for n, m in ROWS if n == shots]
+        figures.learning_curves([(title, rows) for title, rows in metrics if rows], RESULTS / f"zoo-{shots}shot-curves.png")
+        for method in ("pmeta-lr", "pmeta"):
+            run = RUNS / f"{shots}shot-{method}"
+            if (run / "best.safetensors").exists():
+                config, best = load(str(run))
+                net, meta = restore(config, best.tensors, tuple(best.info["input"]), choose_device("cpu", 0))
+                names = [layer.name for layer in net.layers]
+                figures.step_sizes(meta.alpha.tolist(), names, RESULTS / f"zoo-{shots}shot-{method}-step-sizes.png")
+
+
+if __name__ == "__main__":
+    main()
