@@ -75,6 +75,7 @@ class Recorder(TorchDispatchMode):
         """Memories that an operation in place writes to, by number."""
         self.memory: dict[fx.Node, int] = {}
         """The number of the memory in which a node's tensor lies."""
+        self.layout: dict[fx.Node, Hashable] = {}
         self._views: dict[int, dict[Hashable, fx.Node]] = {}  # by address of the memory, then by layout
         self._last_input: fx.Node | None = None
         self._is_inside = False
@@ -132,6 +133,7 @@ class Recorder(TorchDispatchMode):
         views = self._views.setdefault(_address(t), {})
         self.memory[node] = self.memory[next(iter(views.values()))] if views else len(self.memory)
         views[_layout(t)] = node
+        self.layout[node] = t.shape, t.stride(), t.dtype
 
     def _forget(self, t: Tensor) -> None:
         """Its memory is new: what lay at the same address before is gone."""
@@ -178,6 +180,7 @@ class Replay:
         graph = recorder.graph
         graph.output([recorder.node(t) for t in self.first])
         graph.eliminate_dead_code()
+        _drop_zeros(graph, recorder)
         if share:
             _share(graph, recorder)
         _bind(graph)
@@ -188,6 +191,23 @@ class Replay:
     def __call__(self, *inputs: Tensor) -> Sequence[Tensor]:
         result: Sequence[Tensor] = self.module(*inputs, *self.constants)
         return result
+
+
+def _drop_zeros(graph: fx.Graph, recorder: Recorder) -> None:
+    """Leave out sums with zeros, which the second derivative of a ReLU is full of."""
+    for node in list(graph.nodes):
+        if node.target is not aten.add.Tensor or node.kwargs:
+            continue
+        zeros = [a for a in node.args if isinstance(a, fx.Node) and a.target is aten.zeros_like.default]
+        others = [a for a in node.args if a not in zeros]
+        if len(zeros) != 1 or not isinstance(others[0], fx.Node):
+            continue
+        memories = {recorder.memory[n] for n in (node, *node.args)}
+        alike = recorder.layout[node] == recorder.layout[others[0]] == recorder.layout[zeros[0]]
+        if alike and not memories & recorder.changed:
+            node.replace_all_uses_with(others[0])
+            graph.erase_node(node)
+    graph.eliminate_dead_code()
 
 
 def _share(graph: fx.Graph, recorder: Recorder) -> None:

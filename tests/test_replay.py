@@ -176,6 +176,18 @@ def test_what_is_computed_twice_is_computed_once_where_that_is_wanted() -> None:
     assert counts == [1, 2]
 
 
+def test_sums_with_zeros_are_left_out_where_nothing_else_changes() -> None:
+    def compute(x: Tensor, y: Tensor) -> list[Tensor]:
+        wider = x[:1] + torch.zeros_like(y)  # of another size
+        written = torch.zeros_like(x)
+        total = y + written
+        written.add_(x)
+        return [x + torch.zeros_like(x), wider, total, written]
+
+    record = check(compute, (3,), (3,))
+    assert sum(node.target is torch.add for node in record.module.graph.nodes) == 2
+
+
 def test_random_numbers_are_drawn_anew() -> None:
     record = Replay(lambda x: [x + torch.rand(3), torch.rand(3)], [torch.zeros(3)])
     torch.manual_seed(1)

@@ -141,37 +141,53 @@ PART void transform_gradient(const float *g, const cv_shape *s, tile at_image, f
     }
 }
 
+/* G g */
+PART void widen(const vec *g, vec *out) {
+    out[0] = g[0], out[1] = (g[0] + g[1] + g[2]) * .5f, out[2] = (g[0] - g[1] + g[2]) * .5f, out[3] = g[2];
+}
+
+/* G^T s */
+PART void narrow(const vec *s, vec *out) {
+    out[0] = s[0] + (s[1] + s[2]) * .5f, out[1] = (s[1] - s[2]) * .5f, out[2] = (s[1] + s[2]) * .5f + s[3];
+}
+
 /* u[16][C][F] = G w G^T from w (F, C, 3, 3); turned: from w (C, F, 3, 3) turned round, the filters of the input gradient. */
-static void transform_filters(const float *w, int C, int F, int turned, float *u) {
+PART void transform_filters(const float *w, int C, int F, int turned, float *u) {
     for (int c = 0; c < C; c++) {
-        for (int f = 0; f < F; f++) {
-            const float *g = w + ((size_t)(turned ? c : f) * (turned ? F : C) + (turned ? f : c)) * 9;
-            float half[4][3];
+        for (int f = 0; f < F; f += LANES) {
+            const float *first = w + ((size_t)(turned ? c : f) * (turned ? F : C) + (turned ? f : c)) * 9;
+            size_t next = turned ? 9 : (size_t)C * 9;
+            vec half[3][4]; /* [column][row] */
             for (int j = 0; j < 3; j++) {
-                float g0 = g[turned ? 8 - j : j], g1 = g[turned ? 5 - j : 3 + j], g2 = g[turned ? 2 - j : 6 + j];
-                half[0][j] = g0, half[1][j] = (g0 + g1 + g2) / 2, half[2][j] = (g0 - g1 + g2) / 2, half[3][j] = g2;
+                vec g[3];
+                for (int i = 0; i < 3; i++)
+                    for (int l = 0; l < LANES; l++) g[i][l] = first[l * next + (turned ? 8 - 3 * i - j : 3 * i + j)];
+                widen(g, half[j]);
             }
             for (int i = 0; i < 4; i++) {
-                float *h = half[i], out[4] = {h[0], (h[0] + h[1] + h[2]) / 2, (h[0] - h[1] + h[2]) / 2, h[2]};
-                for (int j = 0; j < 4; j++) u[((size_t)(4 * i + j) * C + c) * F + f] = out[j];
+                vec g[3] = {half[0][i], half[1][i], half[2][i]}, out[4];
+                widen(g, out);
+                for (int j = 0; j < 4; j++) put(u + ((size_t)(4 * i + j) * C + c) * F + f, out[j]);
             }
         }
     }
 }
 
 /* gw (F, C, 3, 3) = G^T sum G from sum[16][C][F]. */
-static void transform_sums(const float *sum, int C, int F, float *gw) {
+PART void transform_sums(const float *sum, int C, int F, float *gw) {
     for (int c = 0; c < C; c++) {
-        for (int f = 0; f < F; f++) {
-            float half[3][4], *out = gw + ((size_t)f * C + c) * 9;
+        for (int f = 0; f < F; f += LANES) {
+            vec half[4][3]; /* [column][row] */
             for (int j = 0; j < 4; j++) {
-                float d[4];
-                for (int i = 0; i < 4; i++) d[i] = sum[((size_t)(4 * i + j) * C + c) * F + f];
-                half[0][j] = d[0] + (d[1] + d[2]) / 2, half[1][j] = (d[1] - d[2]) / 2, half[2][j] = (d[1] + d[2]) / 2 + d[3];
+                vec d[4];
+                for (int i = 0; i < 4; i++) d[i] = get(sum + ((size_t)(4 * i + j) * C + c) * F + f);
+                narrow(d, half[j]);
             }
             for (int i = 0; i < 3; i++) {
-                float *d = half[i];
-                out[3 * i] = d[0] + (d[1] + d[2]) / 2, out[3 * i + 1] = (d[1] - d[2]) / 2, out[3 * i + 2] = (d[1] + d[2]) / 2 + d[3];
+                vec d[4] = {half[0][i], half[1][i], half[2][i], half[3][i]}, out[3];
+                narrow(d, out);
+                for (int j = 0; j < 3; j++)
+                    for (int l = 0; l < LANES; l++) gw[((size_t)(f + l) * C + c) * 9 + 3 * i + j] = out[j][l];
             }
         }
     }
