@@ -224,9 +224,10 @@ def _channels(t: Tensor, like: Tensor) -> Tensor:  # (C,) -> (C, 1, ...)
 
 def channel_means(layer: Layer, tensor: Tensor) -> Tensor:
     """v[b, c], the mean over space (fc: over the rows of the sample; of a plain vector the value itself). (B, C)"""
-    if layer.kind == "fc":
-        return tensor.flatten(1, -2).mean(1) if tensor.dim() > 2 else tensor
-    return tensor.flatten(2).mean(2) if tensor.dim() > 2 else tensor
+    if tensor.dim() == 2:
+        return tensor
+    rows = tensor.flatten(1, -2).transpose(1, 2) if layer.kind == "fc" else tensor.flatten(2)  # (B, C, places)
+    return rows.sum(2) / rows.shape[2]  # the gradient of a mean would be divided at every place
 
 
 def scale(layer: Layer, tensor: Tensor, gamma: Tensor | None) -> Tensor:
