@@ -39,7 +39,9 @@ class AddConfig:
     name: str = ""
     """What the model is called; by default miniimagenet-BACKBONE-Nway-Kshot. For one run at a time."""
     tasks: int = 1000
-    """Validation tasks to measure each on."""
+    """Validation tasks to measure each on; with many classes a quarter of them."""
+    n_query: int = 15
+    """Their queries of each class."""
     workers: int = 1
     """Processes."""
     folder: str = str(zoo.FOLDER)
@@ -83,6 +85,7 @@ def add_still(config: AddConfig, run: str) -> dict[str, Any]:
     files = {n: f"{name}.pmeta" if n == trained.n_way else f"{name}-{n}.pmeta" for n in exported}
     card = describe(name, run, trained, best, measured, {files[n]: (n, e) for n, e in exported.items()})
     card["data"] = data
+    card["evaluation"]["n_query"] = config.n_query
     folder, cards = Path(config.folder), Path(config.cards)
     make_folder(folder)
     make_folder(cards)
@@ -95,9 +98,9 @@ def add_still(config: AddConfig, run: str) -> dict[str, Any]:
 
 
 def measure(config: AddConfig, run: str, many: int | None = None) -> Summary:
-    """`pmeta evaluate RUN --split val`, or the same with many classes and the head of the second file."""
-    classes = None if many is None else WIDE
-    asked = EvaluateConfig(run, config.data, split="val", tasks=config.tasks, n_way=many, classes=classes)
+    """`pmeta evaluate RUN --split val --n-query N`, or the same with many classes and the head of the second file."""
+    tasks, classes = (config.tasks, None) if many is None else (max(2, config.tasks // 4), WIDE)
+    asked = EvaluateConfig(run, config.data, split="val", tasks=tasks, n_way=many, n_query=config.n_query, classes=classes)
     return workers.run(evaluate, (asked,), config.workers)[1]
 
 
@@ -132,7 +135,7 @@ def describe(
             "tasks": shipped.tasks,
             "accuracy": shipped.accuracy,
             "ci95": shipped.ci95,
-            "many": {"classes": many, "accuracy": wide.accuracy, "ci95": wide.ci95},
+            "many": {"classes": many, "tasks": wide.tasks, "accuracy": wide.accuracy, "ci95": wide.ci95},
         },
         "updates": updated_layers(net, meta.updates()),
         "memory": {

@@ -64,19 +64,24 @@ def percent(score: dict[str, Any]) -> str:
 def accuracy(card: dict[str, Any]) -> str:
     """With as many classes as in training, and with more."""
     e, classes = card["evaluation"], card["data"]["classes"]["val"]
-    what = f"{e['tasks']:,} tasks of the {classes} validation classes, one sample at a time"
-    rows = [[card["task"], percent(e)], [f"{e['many']['classes']} classes, by the second file", percent(e["many"])]]
-    return table([what, "accuracy ± CI95"], rows)
+    what = f"tasks of the {classes} validation classes, {e['n_query']} queries a class, one sample at a time"
+    rows = [
+        [card["task"], f"{e['tasks']:,}", percent(e)],
+        [f"{e['many']['classes']} classes, by the second file", f"{e['many']['tasks']:,}", percent(e["many"])],
+    ]
+    return table([what, "tasks", "accuracy ± CI95"], rows)
 
 
 def commands(card: dict[str, Any]) -> list[str]:
     """How to get these figures."""
-    evaluate = f"pmeta evaluate {card['name']} --data DIR --split val --tasks {card['evaluation']['tasks']}"
-    many = card["evaluation"]["many"]["classes"]
+    e = card["evaluation"]
+    evaluate = f"pmeta evaluate {card['name']} --data DIR --split val --n-query {e['n_query']}"
+    many = e["many"]["classes"]
     return [
         "The model was chosen on other tasks of the same validation classes: expect a little less on classes that nobody has "
         "looked at. With MiniImageNet in DIR these figures come from",
-        f"```\n{evaluate}\n{evaluate} --n-way {many} --classes {card['files'][1]['outputs']}\n```",
+        f"```\n{evaluate} --tasks {e['tasks']}\n{evaluate} --tasks {e['many']['tasks']} --n-way {many} --classes "
+        f"{card['files'][1]['outputs']}\n```",
     ]
 
 

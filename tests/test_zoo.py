@@ -52,7 +52,7 @@ class Made:
             run.start(dataclasses.asdict(config))
             run.save("best", {**meta.parameters(), "mask": meta.mask}, {"input": [3, 16, 16], "tasks": 4})
             run.save("last", {}, {"tasks": 6})
-        argv = (self.run, "--tasks", 4, "--folder", self.folder, "--cards", self.cards)
+        argv = (self.run, "--n-query", 2, "--tasks", 4, "--folder", self.folder, "--cards", self.cards)
         zoo_add.main([str(a) for a in argv])
 
 
