@@ -11,6 +11,7 @@ ROOMS = [  # files in one line may import each other
     ("files",),
     ("zoo",),
     ("engine",),
+    ("replay",),
     ("kernels",),
     ("cost_ops", "cost_memory", "cost_backbones", "cost"),
     ("methods",),

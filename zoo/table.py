@@ -34,13 +34,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, help="folder of MiniImageNet, with val")
     parser.add_argument("--tasks", type=int, default=1000)
+    parser.add_argument("--only", nargs="+", default=[f"{n}shot-{m}" for n, m in ROWS], help="names of runs to measure")
     parser.add_argument("--workers", type=int, default=workers.default_workers())
     args = parser.parse_args()
     path = RESULTS / "zoo.json"
     known = json.loads(path.read_text()) if path.exists() else {}
     for shots, method in ROWS:
         name = f"{shots}shot-{method}"
-        if (RUNS / name / "best.safetensors").exists():
+        if name in args.only and (RUNS / name / "best.safetensors").exists():
             known[name] = measured(RUNS / name, args, known.get(name, {}))
             write_json(path, known)
     (RESULTS / "zoo.md").write_text("\n\n".join(text(known, shots) for shots in (1, 5)) + "\n")
@@ -73,7 +74,7 @@ def results_of(group: Group, asked: EvaluateConfig) -> list[TaskResult]:
 
 def text(known: dict[str, Any], shots: int) -> str:
     """The table of one number of shots."""
-    head = ["", "tasks trained", "accuracy", "difference to MAML++", "memory, paper's accounting", "exact", "GMACs of a step"]
+    head = ["", "model of task", "accuracy", "difference to MAML++", "memory, paper's accounting", "exact", "GMACs of a step"]
     head += ["the paper: accuracy", "memory", "GMACs"]
     base = known.get(f"{shots}shot-{MAML_PLUS}")
     rows = list(_rows(known, shots, base))
@@ -88,7 +89,8 @@ def _rows(known: dict[str, Any], shots: int, base: dict[str, Any] | None) -> Ite
         if r is None:
             yield [METHODS[method].title, "none yet", *[""] * 5, *paper]
             continue
-        tasks = f"{r['chosen_at']:,}" + ("" if r["trained"] >= r["planned"] else f" (of {r['planned']:,}, not finished)")
+        finished = "" if r["trained"] >= r["planned"] else f", trained to {r['trained']:,} as yet"
+        tasks = f"{r['chosen_at']:,} of {r['planned']:,}{finished}"
         ours = [f"{r['memory_mb']:.2f} MB", f"{r['exact_memory_mb']:.2f} MB", f"{r['gmac']:.2f}"]
         difference = _difference(r["hits"], base["hits"]) if base and method != MAML_PLUS else ""
         yield [METHODS[method].title, tasks, f"{r['accuracy']:.2f} ± {r['ci95']:.2f} %", difference, *ours, *paper]
