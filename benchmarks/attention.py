@@ -94,7 +94,7 @@ def main() -> None:
         return
     own = test(net, method, meta, tasks)
     head_only = replace(meta, mask=meta.mask & torch.tensor([layer == net.head for layer in net.layers]))
-    means = replace(meta, attention=mean_scores(own, meta))
+    means = replace(meta, attention=mean_scores(own))
     rows = {
         "scores as they are": own,
         "scores := 1": ones,
@@ -130,14 +130,15 @@ def test(net: Network, method: Method, meta: Meta, tasks: list[Any]) -> Found:
     return Found(torch.tensor(results), scores)
 
 
-def mean_scores(found: Found, meta: Meta) -> dict[str, Tensor]:
+def mean_scores(found: Found) -> dict[str, Tensor]:
     """Static factors alpha^Ch that are the means of the scores over samples, steps and tasks."""
-    means = {}
-    for name in {name for scores in found.scores for name, (fw, _) in scores.items() if fw is not None}:
-        rows = [scores[name] for scores in found.scores if name in scores]
-        for i, side in enumerate(("fw", "bw")):
-            means[f"{name}.{side}.alpha"] = torch.cat([r[i] for r in rows]).mean(0)  # type: ignore[misc]
-    return means
+    rows: dict[str, list[Tensor]] = {}
+    for scores in found.scores:
+        for name, gammas in scores.items():
+            for side, gamma in zip(("fw", "bw"), gammas, strict=True):
+                if gamma is not None:
+                    rows.setdefault(f"{name}.{side}.alpha", []).append(gamma)
+    return {name: torch.cat(parts).mean(0) for name, parts in rows.items()}
 
 
 def train_attention(

@@ -9,7 +9,7 @@ import operator
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from functools import wraps
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, fx
@@ -18,7 +18,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map_only
 
 Compute = Callable[..., Sequence[Tensor]]
-Kernel = TypeVar("Kernel", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
 AFTER = 20
 """So many calls alike show that a record will pay."""
 
@@ -52,14 +53,17 @@ class NotReplayableError(RuntimeError):
     """Python read a value of a tensor, on which what comes next may depend."""
 
 
-def kernel(f: Kernel) -> Kernel:
+def kernel(f: Callable[P, R]) -> Callable[P, R]:
     """Make f, which computes new tensors out of PyTorch's sight, one operation of a record."""
 
     @wraps(f)
-    def call(*args: Any) -> Any:
-        return f(*args) if Recorder.at_work is None else Recorder.at_work.note(f, args, {})
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        if Recorder.at_work is None:
+            return f(*args, **kwargs)
+        result: R = Recorder.at_work.note(f, args, kwargs)
+        return result
 
-    return call  # type: ignore[return-value]
+    return call
 
 
 class Recorder(TorchDispatchMode):
