@@ -28,10 +28,10 @@ from pmeta.backbones import FourConv, initialise
 from pmeta.device import DeviceModel
 from pmeta.export import Exported, export
 from pmeta.inner import InnerLoop
+from pmeta.intake import take_in
 from pmeta.layers import Network
 from pmeta.meta import Meta, init_meta
 from pmeta.methods import METHODS
-from pmeta.take_in import take_in
 
 SHAPE = (3, 84, 84)
 STEPS, N = 5, 5

@@ -40,12 +40,12 @@ from pmeta.evaluate_command import load, restore
 from pmeta.export import export
 from pmeta.images import SCALE, SHIFT, ImageSet, open_split, sample_task
 from pmeta.inner import InnerLoop
+from pmeta.intake import take_in
 from pmeta.layers import Network
 from pmeta.meta import Meta, init_meta
 from pmeta.methods import METHODS, Method
 from pmeta.outer import Outer, Schedule
 from pmeta.step_sizes import with_mask
-from pmeta.take_in import take_in
 
 SIZE = 84
 COMPARED = 5  # tasks whose weights are compared

@@ -155,10 +155,10 @@ def ours(args: argparse.Namespace) -> Callable:
 
     from pmeta import replay
     from pmeta.inner import InnerLoop
+    from pmeta.intake import take_in
     from pmeta.meta import init_meta
     from pmeta.methods import METHODS
     from pmeta.outer import TaskGradients
-    from pmeta.take_in import take_in
     from pmeta.workers import keep_freed_memory
 
     keep_freed_memory()

@@ -9,8 +9,8 @@ _HOMES = {  # imported on first use, so that what needs no torch starts without 
     "METHODS": "pmeta.methods",
     "open_split": "pmeta.images",
     "sample_task": "pmeta.images",
-    "replace_batch_norm": "pmeta.take_in",
-    "take_in": "pmeta.take_in",
+    "replace_batch_norm": "pmeta.intake",
+    "take_in": "pmeta.intake",
 }
 __all__ = sorted(_HOMES)
 

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from pmeta import methods
 from pmeta.cost import Cost, cost
 from pmeta.inner import InnerLoop, Loss, cross_entropy
+from pmeta.intake import take_in
 from pmeta.meta import Weights, init_meta
 from pmeta.outer import Outer, Schedule
 from pmeta.step_sizes import mu_fw_bound, updated_layers
-from pmeta.take_in import take_in
 from pmeta.workers import keep_freed_memory
 
 Task = tuple[Any, Any, Any, Any]

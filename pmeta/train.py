@@ -12,6 +12,7 @@ from pmeta.cost import Cost, cost
 from pmeta.evaluate import TaskResult, evaluate_task, evaluation_loop
 from pmeta.images import ImageSet, Task, check_enough, open_split, sample_task
 from pmeta.inner import InnerLoop
+from pmeta.intake import take_in
 from pmeta.layers import Network
 from pmeta.log import Log
 from pmeta.meta import Meta, init_meta
@@ -19,7 +20,6 @@ from pmeta.methods import Method
 from pmeta.outer import MetaGradient, Outer, Schedule
 from pmeta.runs import Run
 from pmeta.step_sizes import fit_budget, mu_fw_bound, updated_layers
-from pmeta.take_in import take_in
 from pmeta.workers import Group
 
 MAY_DIFFER = ("out", "workers", "device", "tensorboard", "recompute")

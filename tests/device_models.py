@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from pmeta.backbones import FourConv, MLPPolicy, ResNet12, initialise
 from pmeta.device import DeviceModel
 from pmeta.export import Exported, export
+from pmeta.intake import take_in
 from pmeta.layers import Network
 from pmeta.meta import Meta, init_meta
 from pmeta.methods import METHODS, Method
-from pmeta.take_in import take_in
 
 
 class Depthwise(nn.Module):

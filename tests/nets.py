@@ -8,10 +8,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pmeta.backbones import initialise
+from pmeta.intake import take_in
 from pmeta.layers import Network
 from pmeta.meta import Meta, init_meta
 from pmeta.methods import Method
-from pmeta.take_in import take_in
 
 Task = tuple[Tensor, Tensor, Tensor, Tensor]
 

@@ -17,8 +17,8 @@ from PIL import Image
 from pmeta import adapt_command, cli, device
 from pmeta.backbones import FourConv, initialise
 from pmeta.export import export
+from pmeta.intake import take_in
 from pmeta.methods import METHODS
-from pmeta.take_in import take_in
 
 NAMES = ["ant", "bee", "cat"]
 ABSENT = """

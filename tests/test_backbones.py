@@ -8,7 +8,7 @@ from torch import nn
 
 from pmeta import backbones
 from pmeta.backbones import FourConv, MLPPolicy, ResNet12, initialise
-from pmeta.take_in import take_in
+from pmeta.intake import take_in
 
 
 def names(model: nn.Module, shape: tuple[int, ...], extra: tuple[str, ...] = ()) -> list[str]:

@@ -13,8 +13,8 @@ from pmeta.attention import clip
 from pmeta.backbones import FourConv, initialise
 from pmeta.device import DeviceModel
 from pmeta.export import Exported, check_size, export
+from pmeta.intake import take_in
 from pmeta.methods import METHODS
-from pmeta.take_in import take_in
 
 
 def four_conv(method: str, live: list[str] | None = None, batch: int = 1) -> Exported:

@@ -19,7 +19,7 @@ ROOMS = [  # files in one line may import each other
     ("cost_paper", "cost_table", "cost_command"),
     ("backbones",),
     ("conv_compiled", "autograd", "norm_pool_eager", "norm_pool_compiled", "norm_pool", "pool_first", "layers"),
-    ("trace", "take_in"),
+    ("trace", "intake"),
     ("attention",),
     ("meta",),
     ("step_sizes",),
@@ -51,7 +51,7 @@ ROOMS = [  # files in one line may import each other
     ("cli",),
 ]
 TASKS = ("pool", "image_files", "image_cache", "glyphs", "image_decode", "images", "importers")
-METHOD = ("attention", "step_sizes", "layers", "take_in", "trace", "meta", "inner", "methods", "outer", "autograd", "backbones")
+METHOD = ("attention", "step_sizes", "layers", "intake", "trace", "meta", "inner", "methods", "outer", "autograd", "backbones")
 WITHOUT_TORCH = ("errors", "cli", "methods", "cost_ops", "cost_memory", "cost_backbones", "cost", "cost_paper", "cost_command")
 ON_THE_DEVICE = ("adapt_command", "device", "engine", "files", "flatfile", "zoo", "zoo_command")
 

@@ -12,10 +12,10 @@ from torch.func import functional_call
 
 from pmeta import autograd, layers
 from pmeta.inner import InnerLoop, cross_entropy
+from pmeta.intake import take_in
 from pmeta.layers import Network
 from pmeta.meta import Meta, init_meta
 from pmeta.methods import METHODS, Method
-from pmeta.take_in import take_in
 
 ATTENTION = Method("attention", scores="attention", clip_ratio_fw=0.3, clip_ratio_bw=0.1)
 SHAPE = (2, 6, 6)

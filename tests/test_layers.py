@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from pmeta.backbones import FourConv, MLPPolicy, ResNet12
+from pmeta.intake import take_in
 from pmeta.layers import Layer, Network, channel_means, scale, weight_gradients
-from pmeta.take_in import take_in
 
 NETS: dict[str, Callable[[], tuple[Network, tuple[int, ...]]]] = {
     "residual": lambda: (network(Residual(), (2, 6, 6)), (2, 6, 6)),

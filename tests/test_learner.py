@@ -1,6 +1,7 @@
 """The few lines of Python: any model, any method, any iterator of tasks."""
 
 from collections.abc import Iterator
+from types import ModuleType
 
 import nets
 import pytest
@@ -120,5 +121,8 @@ def test_losses_that_are_not_finite_end_the_training() -> None:
 def test_names_of_the_package() -> None:
     assert pmeta.Learner is Learner
     assert set(pmeta.__all__) >= {"Learner", "Method", "METHODS", "open_split", "sample_task", "replace_batch_norm", "take_in"}
+    assert not any(isinstance(getattr(pmeta, name), ModuleType) for name in pmeta.__all__), (
+        "hidden by a module of the same name"
+    )
     with pytest.raises(AttributeError, match=r"^module 'pmeta' has no attribute 'Lerner': it has Learner, "):
         pmeta.Lerner  # noqa: B018

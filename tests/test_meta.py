@@ -6,9 +6,9 @@ from nets import Residual, generator, network
 from torch import nn
 
 from pmeta.backbones import MLPPolicy
+from pmeta.intake import take_in
 from pmeta.meta import Meta, init_meta
 from pmeta.methods import METHODS, Method
-from pmeta.take_in import take_in
 
 
 def start(name: str = "pmeta", inner_steps: int = 2, alpha_0: float = 0.01) -> Meta:

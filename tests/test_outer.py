@@ -13,13 +13,13 @@ from torch import Tensor, nn
 
 from pmeta.cost_ops import WORD, input_words
 from pmeta.inner import InnerLoop, cross_entropy
+from pmeta.intake import take_in
 from pmeta.layers import Network
 from pmeta.meta import Meta, init_meta
 from pmeta.methods import METHODS, Method
 from pmeta.outer import MetaGradient, Outer, Schedule, TaskGradients, adam_step, task_gradient
 from pmeta.runs import Run
 from pmeta.step_sizes import freeze
-from pmeta.take_in import take_in
 
 STATIC = Method("static", learn_alpha=True, scores="static")
 SHAPE = (2, 6, 6)

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from pmeta import replay
 from pmeta.inner import InnerLoop
+from pmeta.intake import take_in
 from pmeta.meta import Meta
 from pmeta.methods import METHODS
 from pmeta.outer import MetaGradient, TaskGradients, task_gradient
 from pmeta.replay import NotReplayableError, Replay, Replays
-from pmeta.take_in import take_in
 
 SHAPE = (2, 6, 6)
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from pmeta.backbones import FourConv
+from pmeta.intake import take_in
 from pmeta.reproduce import figure5, figure5_picture
 from pmeta.reproduce.data import Dataset
 from pmeta.reproduce.queue import Options
-from pmeta.take_in import take_in
 
 
 def test_scores_of_samples_layer_by_layer() -> None:

@@ -9,6 +9,7 @@ from torch import nn
 
 from pmeta.backbones import MLPPolicy
 from pmeta.inner import InnerLoop
+from pmeta.intake import take_in
 from pmeta.meta import init_meta
 from pmeta.methods import METHODS
 from pmeta.rl.navigation import Navigation
@@ -26,7 +27,6 @@ from pmeta.rl.policy import (
     rollout,
     sample,
 )
-from pmeta.take_in import take_in
 
 
 def policies(n, seed=0):

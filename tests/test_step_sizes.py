@@ -9,11 +9,11 @@ from torch import Tensor, nn
 
 from pmeta.backbones import MLPPolicy
 from pmeta.cost import layer_names, peak_words
+from pmeta.intake import take_in
 from pmeta.layers import Network
 from pmeta.meta import Meta, init_meta
 from pmeta.methods import METHODS, Method
 from pmeta.step_sizes import fit_budget, freeze, input_kib, lasso_gradient, mu_fw_bound, updated_layers
-from pmeta.take_in import take_in
 
 
 def meta_with(net: Network, alpha: list[list[float]], mask: list[list[bool]] | None = None) -> Meta:

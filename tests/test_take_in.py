@@ -9,7 +9,7 @@ from torch import Tensor, nn
 import pmeta
 from pmeta.backbones import MLPPolicy
 from pmeta.conv_compiled import ConvShape
-from pmeta.take_in import replace_batch_norm, take_in
+from pmeta.intake import replace_batch_norm, take_in
 
 
 def test_layers_in_the_order_they_run() -> None:

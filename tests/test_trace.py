@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from pmeta import cost
 from pmeta.backbones import FourConv, MLPPolicy, ResNet12
 from pmeta.cost import Op
-from pmeta.take_in import take_in
+from pmeta.intake import take_in
 
 
 def ops(model: nn.Module, shape: tuple[int, ...], extra: tuple[str, ...] = ()) -> tuple[Op, ...]:

@@ -11,6 +11,7 @@ from pmeta.backbones import MLPPolicy
 from pmeta.cost import Cost, cost
 from pmeta.errors import DivergedError
 from pmeta.inner import InnerLoop
+from pmeta.intake import take_in
 from pmeta.layers import Network
 from pmeta.meta import Meta, init_meta
 from pmeta.outer import Outer, Schedule
@@ -23,7 +24,6 @@ from pmeta.rl.outer import Batch, collect, outer_update
 from pmeta.rl.policy import Env, initialise, policy_gradient
 from pmeta.runs import Run
 from pmeta.step_sizes import mu_fw_bound, updated_layers
-from pmeta.take_in import take_in
 from pmeta.train import budget_choice
 from pmeta.workers import Group
 
