@@ -50,6 +50,9 @@ class InnerLoop:
     recompute: bool = False
     """Hold the graph of one step at a time, and compute each step a second time when the outer loop comes back to it: a K-th of
     the memory for a fifth to a third more time."""
+    replay: bool = True
+    """In meta-training, record what a task computes and replay it for others like it: the same in less time. False where the
+    loss or the model depends on what is no tensor of the task and changes, such as a temperature that Python counts up."""
     pool_first: bool = True
     """Compute a norm only where the max-pool behind it looks: the same in half the time; False is for comparison."""
 
@@ -75,9 +78,13 @@ class InnerLoop:
         return Adapted(w, scores)
 
     def _unchanging(self, meta: Meta) -> frozenset[str]:
-        """The layers that run before the first one that any step updates: theirs is the same output in every step."""
+        """The layers that run before the first one that any step updates: theirs is the same output in every step.
+
+        None where a parameter of no layer is updated, since nobody knows what reads it."""
         ever = meta.mask.any(0).tolist()
         first = ever.index(True) if True in ever else 0
+        if any(alive and layer.kind == "param" for layer, alive in zip(self.net.layers, ever, strict=True)):
+            first = 0
         return frozenset(layer.name for layer in self.net.layers[:first])
 
     def path(self, meta: Meta, support: tuple[Any, Any]) -> list[Weights]:

@@ -1,6 +1,8 @@
 """The whole of p-Meta on any model in a few lines: meta-train on tasks, adapt to a support set, predict."""
 
 from collections.abc import Iterable, Iterator, Sized
+from contextlib import contextmanager
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -15,7 +17,7 @@ from pmeta.inner import InnerLoop, Loss, cross_entropy
 from pmeta.intake import take_in
 from pmeta.meta import Weights, init_meta
 from pmeta.outer import Outer, Schedule
-from pmeta.step_sizes import mu_fw_bound, updated_layers
+from pmeta.step_sizes import freeze, mu_fw_bound, updated_layers
 from pmeta.workers import keep_freed_memory
 
 Task = tuple[Any, Any, Any, Any]
@@ -44,16 +46,19 @@ class Learner:
         extra: tuple[str, ...] = (),
         seed: int = 0,
         recompute: bool = False,
+        replay: bool = True,
     ):
         """Take in `model` as it is; `example` is a batch of one input.
 
         `method` is a name (maml, anil, boil, maml++, pmeta-lr, pmeta) or a row of one's own. `loss` gives the loss of each
         sample. `extra` names parameters that belong to no conv, fc or norm layer and get a step size of their own. `recompute`
-        holds one inner step of meta-training at a time, where memory is short."""
+        holds one inner step of meta-training at a time, where memory is short. Set `replay` to False where `loss` or the model
+        depends on numbers of Python that change while it is trained."""
         self.net = take_in(model, example, extra)
         self.method = methods.method(method) if isinstance(method, str) else method
         self.meta = init_meta(self.net, self.method, inner_steps, alpha_0, torch.Generator().manual_seed(seed))
-        self.loss, self.recompute = loss, recompute
+        self.loop = InnerLoop(self.net, self.method, loss, recompute=recompute, replay=replay)
+        self.alpha_0 = alpha_0
 
     def meta_train(
         self, tasks: Iterable[Task], n_tasks: int | None = None, meta_batch: int = 4, progress: bool = True, **schedule: float
@@ -66,8 +71,9 @@ class Learner:
             raise ValueError("the schedule needs to know how many tasks there will be: give n_tasks with an iterator.")
         if total < 1 or meta_batch < 1:
             raise ValueError(f"meta-training takes at least 1 task, 1 at a time, got {total} and meta_batch={meta_batch}.")
-        loop = InnerLoop(self.net, self.method, self.loss, second_order=True, recompute=self.recompute)
-        outer = Outer(loop, self.meta, Schedule(-(-total // meta_batch), **schedule))
+        settings = Schedule(-(-total // meta_batch), **schedule)
+        small = settings.freeze_below * self.alpha_0
+        outer = Outer(replace(self.loop, second_order=True), self.meta, settings, lambda meta: freeze(meta, small))
         keep_freed_memory()
         batches = _batches(islice(tasks, total), meta_batch)
         shown = track(batches, "meta-training", outer.schedule.updates, console=Console(stderr=True), disable=not progress)
@@ -82,17 +88,30 @@ class Learner:
 
     def adapt(self, x: Tensor, y: Any, batch: int | None = 1) -> Weights:
         """The weights after adapting to a support set, `batch` samples at a time as a small device would (None: at once)."""
-        return InnerLoop(self.net, self.method, self.loss, batch).adapt(self.meta, (x, y)).w
+        with _evaluating(self.net.model):
+            return replace(self.loop, batch=batch).adapt(self.meta, (x, y)).w
 
     def predict(self, w: Weights, x: Tensor) -> Any:
         """The output of the model with the weights w."""
-        with torch.no_grad():
+        with torch.no_grad(), _evaluating(self.net.model):
             return torch.func.functional_call(self.net.model, w, (x,))
 
     def cost(self, samples: int, batch: int = 1) -> Cost:
         """What adapting to `samples` samples takes, at most, with the layers that live now."""
         masks, mu_fw = updated_layers(self.net, self.meta.updates()), mu_fw_bound(self.net, self.method)
         return cost(self.net.ops, masks, samples, batch, mu_fw, attention=self.method.scores == "attention")
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """Dropout and its like off, as on the device."""
+    training = {m: m.training for m in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for m, was in training.items():
+            m.training = was
 
 
 def _batches(tasks: Iterator[Task], size: int) -> Iterator[list[Task]]:

@@ -169,9 +169,10 @@ class Log:
                 self.board.add_scalar(key, r[key], r["tasks"])
 
     def checkpoint(self, now: bool = False) -> None:
-        """Write the state of the training, every half minute at the least; never one of a run that is going astray."""
+        """Write the state of the training, every half minute at the least; never one of a run that may be going astray."""
         due = time.monotonic() - self.saved_at >= CHECKPOINT_SECONDS
-        if not self.first or self.outer.bad_in_a_row or not (now or due):
+        astray = self.outer.bad_in_a_row and self.outer.done < self.config.updates
+        if not self.first or astray or not (now or due):
             return
         info = {
             "tasks": self.tasks_done,

@@ -57,7 +57,7 @@ class TaskGradients:
     def __call__(self, meta: Meta, task: Task) -> MetaGradient:
         """The gradient of one task."""
         self.loop.check(meta, task[:2])
-        if not all(isinstance(t, Tensor) for t in task):
+        if not (self.loop.replay and all(isinstance(t, Tensor) for t in task)):
             return _read(meta, _gradient(self.loop, meta, task))
         parameters = meta.parameters()
 
@@ -179,7 +179,7 @@ class Schedule:
     freeze_at: float = 0.7
     """Share of the updates after which small step sizes are set to zero for good and the penalty ends."""
     freeze_below: float = 0.1
-    """What is small, as a share of the first step size."""
+    """What is small, as a share of the largest step size before the training."""
 
     def rate(self, done: int) -> float:
         """The factor of the cosine schedule."""

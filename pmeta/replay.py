@@ -6,6 +6,7 @@ the record.
 """
 
 import operator
+import warnings
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from functools import wraps
@@ -22,6 +23,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 AFTER = 20
 """So many calls alike show that a record will pay."""
+CHANGED = (
+    "what a task computes has changed since it was recorded: the last tasks may have been computed as before the change, and "
+    "from now on nothing is replayed. Train with replay=False if the loss or the model depends on numbers of Python."
+)
 
 aten = torch.ops.aten
 BOUND = {
@@ -50,7 +55,7 @@ METHODS = {aten.view.default: "view", aten.expand.default: "expand"}
 
 
 class NotReplayableError(RuntimeError):
-    """Python read a value of a tensor, on which what comes next may depend."""
+    """Python saw a value of a tensor, or a size that depends on values, on which what comes next may depend."""
 
 
 def kernel(f: Callable[P, R]) -> Callable[P, R]:
@@ -101,20 +106,20 @@ class Recorder(TorchDispatchMode):
         """f(*args, **kwargs), noted."""
         if self._is_inside:
             return f(*args, **kwargs)
-        if f is aten._local_scalar_dense.default:
-            raise NotReplayableError("a value was read")
+        if _depends_on_values(f, args):
+            raise NotReplayableError(f"{f} shows values")
         if f is aten.lift_fresh.default:  # a constant made by Python
             self._forget(args[0])
         given = {_address(t) for t in tree_flatten((args, kwargs))[0] if isinstance(t, Tensor)}
         noted_args, noted_kwargs = tree_map_only(Tensor, self.node, (args, kwargs))
-        written = _written(f, args)
+        written = _written(f, args, kwargs)
         self.changed.update(self.memory[self.node(t)] for t in written)
         self._is_inside = True
         try:
             result = f(*args, **kwargs)
         finally:
             self._is_inside = False
-        results = [result] if isinstance(result, Tensor) else list(result)
+        results = [result] if isinstance(result, Tensor) or result is None else list(result)
         for t in results:
             if isinstance(t, Tensor) and _address(t) not in given:
                 self._forget(t)
@@ -163,14 +168,39 @@ def _layout(t: Tensor) -> Hashable:
     return t.storage_offset(), t.shape, t.stride(), t.dtype
 
 
-def _written(f: Any, args: Any) -> list[Tensor]:
+def _depends_on_values(f: Any, args: Any) -> bool:
+    """Whether an operation gives a value to Python, or a tensor of a size that depends on values."""
+    if not isinstance(f, OpOverload):
+        return False
+    if f is aten.index.Tensor:  # has the tag for the sake of masks
+        return any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in args[1])
+    return torch.Tag.data_dependent_output in f.tags or torch.Tag.dynamic_output_shape in f.tags
+
+
+def _written(f: Any, args: Any, kwargs: Any) -> list[Tensor]:
     if not isinstance(f, OpOverload) or not f._schema.is_mutable:
         return []
-    return [a for a, s in zip(args, f._schema.arguments, strict=False) if s.alias_info is not None and s.alias_info.is_write]
+    given = {**dict(zip((s.name for s in f._schema.arguments), args, strict=False)), **kwargs}
+    written = [given[s.name] for s in f._schema.arguments if s.alias_info and s.alias_info.is_write and s.name in given]
+    return [t for t in tree_flatten(written)[0] if isinstance(t, Tensor)]
 
 
 def _is_random(f: Any) -> bool:
     return isinstance(f, OpOverload) and torch.Tag.nondeterministic_seeded in f.tags
+
+
+def _apart(inputs: Sequence[Tensor]) -> list[Tensor]:
+    """The inputs, each in a memory of its own, by which they are told apart."""
+    seen: set[int] = set()
+    apart = []
+    for t in inputs:
+        apart.append(t.clone() if _address(t) in seen else t)
+        seen.add(_address(t))
+    return apart
+
+
+def _is_same(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and bool(((a == b) | ((a != a) & (b != b))).all())
 
 
 class Replay:
@@ -238,7 +268,10 @@ def _bind(graph: fx.Graph) -> None:
 
 
 class Replays:
-    """Computations by their key, each recorded when it has come often enough, and checked once before it is relied on."""
+    """Computations by their key, each recorded when it has come often enough, and checked before it is relied on.
+
+    It is checked again now and then, less and less often: what a computation takes from Python (a number that it counts, the
+    values of `tolist`) is part of the record, and may change when nobody looks."""
 
     def __init__(self, share: bool = True):
         self.share = share
@@ -247,6 +280,7 @@ class Replays:
 
     def run(self, key: Hashable, compute: Compute, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
         """compute(*inputs); `key` stands for everything but the inputs and their layout on which it depends."""
+        inputs = _apart(inputs)
         key = (key, *((t.shape, t.stride(), t.dtype, t.device) for t in inputs))
         self.seen[key] += 1
         if self.seen[key] < AFTER:
@@ -256,11 +290,14 @@ class Replays:
         replay = self.records[key]
         if replay is None:
             return compute(*inputs)
-        if self.seen[key] > AFTER + 1:
+        relied_on = self.seen[key] - AFTER - 1
+        if relied_on & (relied_on - 1):  # neither none nor a power of two
             return replay(*inputs)
-        right, ours = compute(*inputs), replay(*inputs)
-        if not all(torch.equal(a, b) for a, b in zip(right, ours, strict=True)):
+        ours, right = replay(*inputs), compute(*inputs)
+        if not all(_is_same(a, b) for a, b in zip(right, ours, strict=True)):
             self.records[key] = None
+            if relied_on:
+                warnings.warn(CHANGED, stacklevel=2)
         return right
 
     def _record(self, key: Hashable, compute: Compute, inputs: Sequence[Tensor]) -> Sequence[Tensor]:

@@ -403,6 +403,35 @@ def saved_shapes(net: Network, lives: tuple[bool, ...]) -> set[tuple[int, ...]]:
     return saved
 
 
+class Shifted(nn.Module):
+    """A parameter of no layer in front of the layers, and once more behind them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shift = nn.Parameter(torch.full((4,), 0.1))
+        self.fc1, self.fc2 = nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc2(torch.tanh(self.fc1(x + self.shift)) * self.shift)
+
+
+def test_layers_behind_a_parameter_that_is_updated_are_not_kept_from_step_to_step() -> None:
+    torch.manual_seed(0)
+    net = take_in(Shifted().double(), torch.zeros(1, 4, dtype=torch.float64), extra=("shift",))
+    meta = meta_of(net, METHODS["maml"])
+    mask = meta.mask.clone()
+    mask[:, net.index("fc1")] = False
+    x, y, *_ = task((4,))
+    w = {name: t.clone() for name, t in meta.w.items()}
+    for k in range(len(meta.alpha)):  # by PyTorch alone
+        w = {name: t.detach().requires_grad_() for name, t in w.items()}
+        g = torch.autograd.grad(cross_entropy(functional_call(net.model, w, (x,)), y).mean(), list(w.values()))
+        alpha = {name: meta.alpha[k, l] for l, layer in enumerate(net.layers) for name in layer.params if layer.name != "fc1"}
+        w = {name: t - alpha.get(name, 0.0) * d for (name, t), d in zip(w.items(), g, strict=True)}
+    adapted = InnerLoop(net, METHODS["maml"]).adapt(replace(meta, mask=mask), (x, y)).w
+    assert all(torch.allclose(adapted[name], t, rtol=1e-10) for name, t in w.items())
+
+
 def test_a_frozen_lower_part_is_not_stored() -> None:
     net = network(Convs(), SHAPE)
     maps = (5, 3, 6, 6)

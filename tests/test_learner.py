@@ -57,6 +57,25 @@ def test_adapting_one_sample_at_a_time_or_all_at_once() -> None:
     assert all(torch.allclose(one[name], whole[name], rtol=1e-10) for name in one)
 
 
+def test_dropout_is_off_when_it_adapts_and_predicts() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(9, 8), nn.Dropout(0.5), nn.Linear(8, 3)).double()
+    found = Learner(model, torch.zeros(1, 9, dtype=torch.float64), "maml", inner_steps=2)
+    x, y, query_x, _ = nets.task((9,))
+    w = found.adapt(x, y)
+    assert all(torch.equal(w[name], again) for name, again in found.adapt(x, y).items())
+    assert torch.equal(found.predict(w, query_x), found.predict(w, query_x))
+    assert model[1].training
+
+
+def test_training_again_measures_step_sizes_by_the_first() -> None:
+    found = learner("pmeta-lr")
+    found.meta.alpha.fill_(0.1)
+    found.meta.alpha[0, 0] = 50.0  # has grown
+    found.meta_train(tasks(4), meta_batch=2, progress=False, lam=0.0, freeze_at=0.5)
+    assert found.meta.mask.all()
+
+
 def test_a_method_of_ones_own_and_a_loss_of_ones_own() -> None:
     own = Method("only the head, learned", update="head", learn_alpha=True)
 

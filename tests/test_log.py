@@ -45,6 +45,17 @@ def test_the_line_beside_the_bar(tmp_path: Path) -> None:
         assert log.tasks_done == 4
 
 
+def test_a_task_that_is_skipped_in_the_last_update_does_not_keep_the_run_from_its_end(tmp_path: Path) -> None:
+    with log_in(tmp_path) as log:
+        for update in range(TINY.updates):
+            log.outer.update(gradient(log, skipped=int(update in (1, TINY.updates - 1))))
+            log.checkpoint(now=True)
+            found = log.run.load("last")
+            assert found
+            assert found.info["tasks"] == (2 if update == 1 else log.tasks_done)
+        assert log.tasks_done == TINY.tasks
+
+
 def test_a_narrow_terminal_shows_how_far_it_is_and_how_long_it_takes(tmp_path: Path) -> None:
     with log_in(tmp_path, dataclasses.replace(TINY, tasks=100_000)) as log:
         log.bar.update(log.row, completed=1234, status="10.1 tasks/s  loss 1.843  best val 49.1 %  memory 0.99 MB")

@@ -41,6 +41,7 @@ READ = {
     "pool, relu": (lambda y: F.relu(F.max_pool2d(y, 2)), True),
     "relu, pool": (lambda y: nn.MaxPool2d(2)(nn.ReLU()(y)), True),
     "method": (lambda y: torch.max_pool2d(y.relu(), (2, 2)), True),
+    "size by name": (lambda y: torch.max_pool2d(y, kernel_size=2), True),
     "shape read first": (lambda y: F.max_pool2d(y, 2) * y.shape[1], True),
     "average": (lambda y: F.avg_pool2d(F.relu(y), 2), False),
     "overlapping": (lambda y: F.max_pool2d(y, 3, stride=2, padding=1), False),

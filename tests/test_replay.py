@@ -1,6 +1,8 @@
 """Replaying a computation: the same to the bit as computing it, or not at all."""
 
+from contextlib import nullcontext
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import nets
@@ -10,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pmeta import replay
-from pmeta.inner import InnerLoop
+from pmeta.inner import InnerLoop, Loss, cross_entropy
 from pmeta.intake import take_in
 from pmeta.meta import Meta
 from pmeta.methods import METHODS
@@ -131,6 +133,66 @@ def test_a_model_that_cannot_be_replayed_is_computed(reads: bool) -> None:
     assert replays(gradients) == [False]
 
 
+def learns_of_changes(loss: Loss, tasks: list[Any]) -> list[bool]:
+    """Whether records are relied on after tasks whose gradients are all right."""
+    torch.manual_seed(0)
+    net = take_in(nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)).double(), torch.zeros(1, 4, dtype=torch.float64))
+    loop = InnerLoop(net, METHODS["maml"], loss, second_order=True)
+    return replays(follows(loop, nets.meta_of(net, METHODS["maml"]), tasks))
+
+
+def test_sizes_that_depend_on_values() -> None:
+    def loss(output: Tensor, y: Tensor) -> Tensor:  # where y is -1 there is no label
+        return F.cross_entropy(output, y, reduction="none", ignore_index=-1) * (len(y) / len(y[y >= 0]))
+
+    tasks = [nets.task((4,), seed=seed) for seed in range(5)]
+    tasks = [(x, y.where(torch.arange(len(y)) >= seed // 4, -1), *query) for seed, (x, y, *query) in enumerate(tasks)]
+    assert learns_of_changes(loss, tasks) == [False]
+
+
+def test_values_that_are_compared() -> None:
+    def loss(output: Tensor, y: Tensor) -> Tensor:
+        return F.cross_entropy(output, y, reduction="none") * (1 + torch.equal(y, y.flip(0)))
+
+    assert learns_of_changes(loss, [nets.task((4,), seed=seed) for seed in range(5)]) == [False]
+
+
+def test_support_and_query_in_one_memory() -> None:
+    tasks = [nets.task((4,), seed=seed) for seed in range(6)]
+    alike, apart = [(x, y, x, y) for x, y, *_ in tasks], [(*a[:2], *b[:2]) for a, b in pairwise(tasks)]
+    assert learns_of_changes(cross_entropy, [*alike, *apart]) == [True]
+
+
+def test_regression_is_replayed_though_it_has_no_right_answers() -> None:
+    def loss(output: Tensor, y: Tensor) -> Tensor:
+        return (output[:, 0] - y).square()
+
+    torch.manual_seed(0)
+    net = take_in(nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 1)).double(), torch.zeros(1, 4, dtype=torch.float64))
+    gradients = TaskGradients(InnerLoop(net, METHODS["maml"], loss, second_order=True))
+    for seed in range(4):
+        x, y, x_query, y_query = nets.task((4,), seed=seed)
+        gradients(nets.meta_of(net, METHODS["maml"]), (x, y.double(), x_query, y_query.double()))
+    assert replays(gradients) == [True]
+
+
+def test_a_number_that_python_changes_late_is_noticed() -> None:
+    factor = [1.0]
+    runs = Replays()
+    for i in range(1, 20):
+        factor[0] = 1.0 if i < 10 else 2.0
+        with pytest.warns(UserWarning, match="replay=False") if i == 11 else nullcontext():
+            (found,) = runs.run("count", lambda x: [x * factor[0]], [torch.ones(2)])
+        if i != 10:  # between two looks
+            assert float(found[0]) == factor[0]
+
+
+def test_replay_can_be_turned_off() -> None:
+    net = nets.network(nets.Residual(), SHAPE)
+    loop = InnerLoop(net, METHODS["maml"], second_order=True, replay=False)
+    assert replays(follows(loop, nets.meta_of(net, METHODS["maml"]), [nets.task(SHAPE, seed=seed) for seed in range(4)])) == []
+
+
 def check(compute: replay.Compute, *shapes: tuple[int, ...], share: bool = True) -> Replay:
     """The record of `compute`, tried on other inputs than those it was made with."""
     first, *others = ([torch.randn(shape, generator=nets.generator(s)) for shape in shapes] for s in range(3))
@@ -151,6 +213,16 @@ def test_operations_in_place_and_views_of_what_they_change() -> None:
         return [a, b, row, x.view(3, 1) @ y.view(1, 3)]
 
     check(compute, (3,), (3,))
+
+
+def test_operations_that_write_to_an_out_argument() -> None:
+    def compute(x: Tensor) -> list[Tensor]:
+        buffer = torch.zeros(3)
+        torch.add(x, 1, out=buffer)
+        torch._foreach_mul_([buffer], 2.0)
+        return [buffer * 2]
+
+    check(compute, (3,))
 
 
 def test_constants_are_kept_and_memory_is_told_apart_when_it_is_used_again() -> None:
