@@ -4,6 +4,7 @@ import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from rich.table import Table
 from pmeta import zoo
 from pmeta.device import Adaptation, DeviceModel, EngineError, load
 from pmeta.image_decode import UNREADABLE, decode
-from pmeta.image_files import Member, read
+from pmeta.image_files import Member, is_hidden, read
 
 
 @dataclass(frozen=True)
@@ -57,12 +58,12 @@ def main(argv: list[str]) -> None:
     before = model.weights()
     adaptation = model.adapt(support.x, labels)
     found = report(model, adaptation, before, support, query)
+    if config.save:  # before anything is printed, which may fail
+        model.save(config.save)
     if config.json:
         print(json.dumps(found))
     else:
         show(found, sys.stdout.isatty())
-    if config.save:
-        model.save(config.save)
 
 
 def open_model(path: str, classes: int = 1) -> DeviceModel:
@@ -121,15 +122,16 @@ def read_samples(path: str, model: DeviceModel) -> Samples:
     if root.suffix == ".npy":
         return _read_array(root, model)
     if not path or not root.is_dir():
-        raise ValueError(f"samples are in a folder or a .npy file, got {path or 'an empty name'}.")
-    folders = sorted(p for p in root.iterdir() if p.is_dir() and not p.name.startswith("."))
-    loose = [(p, 0) for p in _files(root)]
+        given = f"{path}, which is {'no such thing' if root.exists() else 'not there'}" if path else "an empty name"
+        raise ValueError(f"samples are in a folder or a .npy file, got {given}.")
+    folders = [p for p in _visible(root) if p.is_dir()]
+    loose = [(_file(p), 0) for p in _visible(root) if p not in folders]
     if folders and loose:
         raise ValueError(
             f"pictures lie all in folders by class or all without, {path} has {loose[0][0].name} beside "
             f"{folders[0].name}/: move the one or the other."
         )
-    files = [(p, label) for label, folder in enumerate(folders) for p in _files(folder)] or loose
+    files = [(p, label) for label, folder in enumerate(folders) for p in map(_file, _visible(folder))] or loose
     if not files:
         raise ValueError(f"there are no pictures in {path}: give a folder of pictures, or of a folder for each class.")
     x = np.stack([_picture(p, model) for p, _ in files])
@@ -137,8 +139,16 @@ def read_samples(path: str, model: DeviceModel) -> Samples:
     return Samples(x, [str(p.relative_to(root)) for p, _ in files], labels, [f.name for f in folders])
 
 
-def _files(folder: Path) -> list[Path]:
-    return sorted(p for p in folder.iterdir() if p.is_file() and not p.name.startswith("."))
+def _visible(folder: Path) -> list[Path]:
+    return sorted(p for p in folder.iterdir() if not is_hidden(p.name))
+
+
+def _file(path: Path) -> Path:
+    if path.is_dir():
+        raise ValueError(f"a class is a folder of pictures and nothing else, {path} is a folder in it: move its pictures up.")
+    if not path.is_file():
+        raise ValueError(f"{path} is no file{' but a link to nowhere' if path.is_symlink() else ''}: remove it.")
+    return path
 
 
 def _read_array(path: Path, model: DeviceModel) -> Samples:
@@ -147,7 +157,7 @@ def _read_array(path: Path, model: DeviceModel) -> Samples:
             x = np.lib.format.read_array(file, allow_pickle=False)
     except OSError as error:
         raise ValueError(f"cannot read {path} ({error.strerror}): give a file that numpy.save wrote.") from None
-    except (ValueError, EOFError, MemoryError) as error:
+    except (ValueError, EOFError, MemoryError, OverflowError, TypeError, SyntaxError, TokenError) as error:
         reason = " ".join(str(error).split()).rstrip(".")
         raise ValueError(f"cannot read {path} ({reason}): write it again with numpy.save.") from None
     grouped = x.ndim == len(model.input_shape) + 2
@@ -174,9 +184,11 @@ def _picture(path: Path, model: DeviceModel) -> np.ndarray:
         member = Member(str(path), str(path), 0, path.stat().st_size)
         pixels = decode(read(member), (width, height), channels)
     except UnidentifiedImageError:
-        raise ValueError(f"{path} is no picture: remove it.") from None
+        raise ValueError(
+            f"{path} is no picture that Pillow reads (HEIC: save it as JPEG): convert it or move it away."
+        ) from None
     except UNREADABLE as error:
-        raise ValueError(f"{path} is no readable picture ({str(error).rstrip('.')}): remove it.") from None
+        raise ValueError(f"{path} cannot be read ({str(error).rstrip('.')}): mend it or move it away.") from None
     return np.frombuffer(pixels, np.uint8).reshape(height, width, channels).transpose(2, 0, 1)
 
 

@@ -52,7 +52,13 @@ class EngineError(ValueError):
 @cache
 def library(path: Path | None = None) -> ctypes.CDLL:
     """The engine, loaded once."""
-    lib = ctypes.CDLL(str(path or engine.find()))
+    try:
+        path = path or engine.find()
+        lib = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise engine.CompileError(
+            f"cannot load the engine ({error}): set TMPDIR to a folder that may hold programs, or install a wheel of p-meta."
+        ) from None
     for name, types in _CALLS.items():
         getattr(lib, name).argtypes = types
     lib.pm_high_water.argtypes, lib.pm_high_water.restype = (POINTER(_Model),), c_size_t

@@ -146,10 +146,11 @@ def copies(data: bytes) -> list[tuple[int, int, int]]:
 
 def with_state(data: bytes, state: bytes, classes: int) -> bytes:
     """The same model with the adapted weights `state` in the place of the meta-trained ones, and the number of its classes."""
-    new = bytearray(data)
+    (size,) = struct.unpack_from("<I", data, CRC_FROM - 8)
+    new = bytearray(data[:size])  # a file may lie in a larger block of flash
     struct.pack_into("<I", new, CRC_FROM + 4 * FIELDS.index("classes"), classes)
-    for at, offset, size in copies(data):
-        new[at : at + size] = state[offset : offset + size]
+    for at, offset, length in copies(data):
+        new[at : at + length] = state[offset : offset + length]
     return seal(bytes(new))
 
 

@@ -6,6 +6,7 @@ import contextlib
 import io
 import itertools
 import shutil
+import struct
 import sys
 import warnings
 from collections import Counter
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import ExifTags, Image, ImageOps
 
 from pmeta import pool
 from pmeta.glyphs import open_glyphs
@@ -28,8 +29,18 @@ GREY = ("1", "L", "LA", "I;16", "I;16B", "I;16L")
 # What Pillow and zipfile raise for files that are broken, encrypted or no images.
 UNREADABLE = (
     *(OSError, ValueError, SyntaxError, EOFError, RuntimeError, MemoryError),
-    *(Image.DecompressionBombError, Image.DecompressionBombWarning),
+    *(Image.DecompressionBombError, Image.DecompressionBombWarning, struct.error),
 )
+TURN = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+"""What makes a picture upright, by its EXIF orientation."""
 
 
 class DifferentSizesError(ValueError):
@@ -130,7 +141,7 @@ def decode(data: bytes, shape: tuple[int, int], channels: int, exact: bool = Fal
     with warnings.catch_warnings():
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         with Image.open(io.BytesIO(data)) as opened:
-            image = ImageOps.exif_transpose(opened)
+            image = _upright(opened)
     if exact and image.size != shape:
         raise DifferentSizesError(
             f"{image.width}x{image.height} and others are {shape[0]}x{shape[1]}: give a size to fit them to."
@@ -139,10 +150,22 @@ def decode(data: bytes, shape: tuple[int, int], channels: int, exact: bool = Fal
     return ImageOps.fit(flat, shape, Image.Resampling.BICUBIC).tobytes()
 
 
+def _orientation(image: Image.Image) -> Any:
+    return image.getexif().get(ExifTags.Base.Orientation, 1)
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    """A copy. Pillow's own `exif_transpose` also writes the EXIF again, which fails where other tags are odd."""
+    turn = TURN.get(_orientation(image))
+    return image.copy() if turn is None else image.transpose(turn)
+
+
 def _flatten(image: Image.Image) -> Image.Image:
     """At most 8 bits a channel, nothing transparent."""
     if image.mode.startswith("I;16"):
-        return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+        pixels = np.asarray(image)
+        white = pixels == image.info.get("transparency", -1)
+        return Image.fromarray(np.where(white, 255, pixels >> 8).astype(np.uint8))
     if image.mode in ("I", "F"):
         raise ValueError(f"32-bit pixels (mode {image.mode}): what counts as white in them is unknown")
     if image.has_transparency_data:
@@ -156,7 +179,7 @@ def _headers(members: list[Member]) -> Iterator[tuple[str, tuple[int, int]]]:
         with warnings.catch_warnings(), contextlib.suppress(*UNREADABLE):
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(io.BytesIO(read(member))) as image:
-                on_its_side = image.getexif().get(0x0112, 1) >= 5
+                on_its_side = _orientation(image) in (5, 6, 7, 8)
                 yield image.mode, (image.size[::-1] if on_its_side else image.size)
 
 

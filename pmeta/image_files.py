@@ -55,7 +55,7 @@ def _walk(folder: Path, prefix: str, seen: set[tuple[int, int]]) -> Iterator[Fou
     seen.add((here.st_dev, here.st_ino))
     with os.scandir(folder) as entries:
         for entry in entries:
-            if _hidden(entry.name):
+            if is_hidden(entry.name):
                 continue
             if entry.is_dir():
                 yield from _walk(Path(entry.path), f"{prefix}{entry.name}/", seen)
@@ -92,7 +92,7 @@ def is_archive(name: str) -> bool:
 
 def _inside(archive: Path) -> list[Member]:
     listed = _inside_zip(archive) if archive.name.lower().endswith(".zip") else _inside_tar(archive)
-    members = [m for m in listed if not any(_hidden(part) for part in m.path.split("/"))]
+    members = [m for m in listed if not any(is_hidden(part) for part in m.path.split("/"))]
     stem = re.match(r"[a-z]+", archive.name.lower())
     split = SPLIT_NAMES.get(stem.group()) if stem else None
     if split and not any(_in_split(m.path) for m in members):  # train-00.tar that holds <class>/x.jpg
@@ -121,7 +121,7 @@ def _clean(name: str) -> str:
     return str(PurePosixPath(name))  # drops "./"; the name is a label here, never a place to write to
 
 
-def _hidden(name: str) -> bool:
+def is_hidden(name: str) -> bool:
     return name.startswith(".") or name == "__MACOSX"
 
 

@@ -9,25 +9,38 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from pmeta import zoo
+from pmeta import zoo, zoo_card
 
 
 @dataclass(frozen=True)
 class ZooConfig:
     """List the models that come with the package, for pmeta adapt, pmeta export and pmeta evaluate to take by name."""
 
+    model: tyro.conf.Positional[str] = ""
+    """Print the card of this model: data, schedule, accuracy, memory, licence."""
     json: bool = False
-    """Print the whole cards as one JSON list."""
+    """Print the whole cards as one JSON list, or one card as one object."""
 
 
 def main(argv: list[str]) -> None:
     """Run the command."""
     config = tyro.cli(ZooConfig, args=argv, prog="pmeta zoo", description=ZooConfig.__doc__)
+    if config.model:
+        show_card(config)
+        return
     cards = [zoo.card(name) for name in zoo.names()]
     if config.json:
         print(json.dumps(cards))
     else:
         show(cards, sys.stdout.isatty())
+
+
+def show_card(config: ZooConfig) -> None:
+    """All that is known of one model."""
+    if config.model not in zoo.names():
+        raise ValueError(f"the models are {', '.join(zoo.names()) or 'none'}, got {config.model!r}.")
+    card = zoo.card(config.model)
+    print(json.dumps(card) if config.json else zoo_card.text(card), end="\n" if config.json else "")
 
 
 def show(cards: list[dict[str, Any]], terminal: bool) -> None:
@@ -37,6 +50,7 @@ def show(cards: list[dict[str, Any]], terminal: bool) -> None:
         console.print("no models come with this copy of the package: train one with pmeta train, then pmeta export")
         return
     table = Table("model", "accuracy", "classes", "file", "memory to adapt", "paper's accounting", "exact")
+    table.columns[0].no_wrap = True
     for column in table.columns[1:]:
         column.justify = "right"
     for card in cards:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -157,9 +158,10 @@ def test_mistakes_in_folders(model: Path, pictures: Path, refused: Callable[...,
     refused("pictures but no folders", model, "--support", pictures / "support" / "ant")
     refused("there are no pictures", model, "--support", pictures / "empty")
     refused("in a folder or a .npy file, got an empty name", model, "--support", "")
-    refused("in a folder or a .npy file", model, "--support", pictures / "nowhere")
-    refused("x.png is no picture: remove it.", model, "--support", pictures / "wrong")
-    refused("x.png is no readable picture (", model, "--support", pictures / "broken")
+    refused("/nowhere, which is not there.", model, "--support", pictures / "nowhere")
+    refused("in a folder or a .npy file, got", model, "--support", pictures / "support/ant/0.png")
+    refused("x.png is no picture that Pillow reads (HEIC: save it as JPEG): convert", model, "--support", pictures / "wrong")
+    refused("x.png cannot be read (", model, "--support", pictures / "broken")
     refused("tells 3 classes apart", model, "--support", pictures / "many")
     refused("with pmeta export RUN --classes 4.", model, "--support", pictures / "many")
     refused("two or more, ", model, "--support", pictures / "one")
@@ -171,6 +173,30 @@ def test_mistakes_in_folders(model: Path, pictures: Path, refused: Callable[...,
     refused("has none of bee: add some.", model, "--support", pictures / "support")
     (pictures / "support" / "notes.txt").write_text("not to be passed over")
     refused("has notes.txt beside ant/: move the one or the other.", model, "--support", pictures / "support")
+
+
+def test_nothing_is_passed_over(model: Path, pictures: Path, refused: Callable[..., None]) -> None:
+    support = pictures / "support"
+    (support / "__MACOSX").mkdir()  # what unzipping leaves behind is not looked at
+    (support / "ant" / "more").mkdir()
+    refused("nothing else, ", model, "--support", support)
+    refused("/support/ant/more is a folder in it: move its pictures up.", model, "--support", support)
+    (support / "ant" / "more").rmdir()
+    (support / "ant" / "z.png").symlink_to(support / "nowhere.png")
+    refused("/ant/z.png is no file but a link to nowhere: remove it.", model, "--support", support)
+    (support / "ant" / "z.png").rename(support / "z.png")
+    refused("/support/z.png is no file but a link to nowhere: remove it.", model, "--support", support)
+    (support / "z.png").unlink()
+    assert cli.main(["adapt", str(model), "--support", str(support)]) == 0
+
+
+def test_the_model_is_saved_though_nobody_reads_what_is_printed(model: Path, pictures: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pmeta", "adapt", str(model), "--support", str(pictures / "support")]
+    read, write = os.pipe()
+    os.close(read)
+    subprocess.run([*command, "--save", str(tmp_path / "mine.pmeta")], stdout=write, stderr=subprocess.DEVNULL, check=False)
+    os.close(write)
+    device.load(tmp_path / "mine.pmeta")
 
 
 def test_mistakes_in_arrays(model: Path, tmp_path: Path, refused: Callable[..., None]) -> None:
@@ -188,7 +214,9 @@ def test_mistakes_in_arrays(model: Path, tmp_path: Path, refused: Callable[..., 
     refused("x.npy (Object arrays cannot be loaded", model, "--support", given(np.array([{}], object)))
     both = (model, "--support", tmp_path / "right.npy", "--query")
     refused("classes, 0, 1, got number 2 in", *both, given(np.zeros((3, 1, 3, 16, 16), np.uint8)))
-    for damaged in (b"", b"no array", (tmp_path / "right.npy").read_bytes()[:-1]):
+    whole = (tmp_path / "right.npy").read_bytes()
+    large, odd = whole.replace(b"(2, 1, ", b"(9" + b"9" * 30 + b", "), whole.replace(b"(2, 1, ", b"(2,'1, ")
+    for damaged in (b"", b"no array", whole[:-1], large[:128], odd, whole.replace(b"'shape'", b"[shape]")):
         (tmp_path / "x.npy").write_bytes(damaged)
         refused("x.npy (", model, "--support", tmp_path / "x.npy")
     refused("nowhere.npy (No such file or directory)", model, "--support", tmp_path / "nowhere.npy")

@@ -15,7 +15,7 @@ from device_golden import check, reference
 from device_models import GOLDEN, Case, case
 from pictures import scenes
 
-from pmeta import engine
+from pmeta import device, engine
 from pmeta.head import among
 
 PROGRAMS = Path(__file__).parent / "engine"
@@ -193,6 +193,12 @@ def test_no_compiler_and_a_broken_one(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(engine.CompileError, match="no compiler was found: install a wheel of p-meta, or gcc or clang"):
         engine.compile_library(tmp_path / "x.so")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_library_that_cannot_be_loaded(tmp_path: Path) -> None:
+    (tmp_path / "engine.so").write_bytes(b"no library")
+    with pytest.raises(engine.CompileError, match=r"^cannot load the engine \(.*\): set TMPDIR to a folder"):
+        device.library(tmp_path / "engine.so")
 
 
 def test_a_library_that_another_user_left_is_not_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,3 +54,4 @@ def test_a_state_replaces_the_weights_and_nothing_else(data: bytes) -> None:
     assert flatfile.meta(changed) == flatfile.meta(data)
     assert flatfile.header(changed) == {**flatfile.header(data), "classes": 3}
     assert struct.unpack_from("<I", changed, 20)[0] == zlib.crc32(changed[24:])
+    assert flatfile.with_state(data + bytes([255] * 100), state, 3) == changed  # out of a larger block of flash

@@ -7,7 +7,7 @@ import zlib
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 
 from pmeta import image_decode
 from pmeta.image_decode import decode, open_images
@@ -47,6 +47,32 @@ def test_a_picture_on_its_side_is_turned_upright():
     got = pixels(encoded(three_bands(30, 30), exif=exif), (30, 30), 3)
     assert tuple(got[2, 15]) == (255, 0, 0)  # the left third is now the top
     assert tuple(got[27, 15]) == (0, 0, 255)
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_every_orientation_is_made_upright_as_by_pillow(orientation: int) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    data = encoded(Image.fromarray(np.arange(20 * 30 * 3, dtype=np.uint8).reshape(20, 30, 3)), exif=exif)
+    with Image.open(io.BytesIO(data)) as image:
+        upright = ImageOps.exif_transpose(image)
+    assert decode(data, upright.size, 3, exact=True) == upright.tobytes()
+
+
+def test_a_rotated_photo_with_an_odd_tag() -> None:
+    exif = Image.Exif()
+    exif[0x0112], exif[0x0100] = 6, 30
+    data = encoded(three_bands(30, 30), "jpeg", exif=exif)
+    width = b"\x01\x00\x00\x04"
+    odd = data.replace(width, b"\x01\x00\x00\x02", 1)  # in letters
+    with Image.open(io.BytesIO(odd)) as image, pytest.raises(struct.error):
+        ImageOps.exif_transpose(image)
+    assert decode(odd, (30, 30), 3) == decode(data, (30, 30), 3)
+
+
+def test_transparent_grey_of_16_bits_is_white() -> None:
+    grey = Image.fromarray(np.array([[0, 0x8000], [0xFFFF, 0x1234]], np.uint16))
+    assert list(decode(encoded(grey, transparency=0), (2, 2), 1)) == [255, 0x80, 0xFF, 0x12]
 
 
 def test_transparent_parts_are_white():

@@ -7,6 +7,7 @@ import sys
 import tomllib
 from collections.abc import Callable
 from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from rich.console import Console
 from test_adapt_command import ABSENT
 
-from pmeta import cli, device, zoo, zoo_add
+from pmeta import cli, device, zoo, zoo_add, zoo_command
 from pmeta.config import ImageConfig
 from pmeta.runs import Run
 from pmeta.train import build
@@ -112,6 +114,19 @@ def test_the_list(small: Made, said: Callable[..., str]) -> None:
     assert "6 of 8 planned 5-way 1-shot tasks of MiniImageNet (training not finished)" in out
     assert "up to 20" in out
     assert json.loads(said("zoo", "--json")) == [zoo.card(NAME)]
+    assert said("zoo", NAME) == text(zoo.card(NAME))
+    assert json.loads(said("zoo", NAME, "--json")) == zoo.card(NAME)
+
+
+def test_a_card_of_none(small: Made, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["zoo", "nobody"]) == 2
+    assert f"the models are {NAME}, got 'nobody'." in capsys.readouterr().err
+
+
+def test_names_are_whole_in_a_narrow_terminal(small: Made, said: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zoo_command, "Console", partial(Console, width=80))
+    monkeypatch.setattr(zoo_command.sys.stdout, "isatty", lambda: True)
+    assert f"│ {NAME} │" in said("zoo")
 
 
 def test_an_empty_zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: Callable[..., str]) -> None:
