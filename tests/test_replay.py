@@ -145,8 +145,10 @@ def test_sizes_that_depend_on_values() -> None:
     def loss(output: Tensor, y: Tensor) -> Tensor:  # where y is -1 there is no label
         return F.cross_entropy(output, y, reduction="none", ignore_index=-1) * (len(y) / len(y[y >= 0]))
 
-    tasks = [nets.task((4,), seed=seed) for seed in range(5)]
-    tasks = [(x, y.where(torch.arange(len(y)) >= seed // 4, -1), *query) for seed, (x, y, *query) in enumerate(tasks)]
+    tasks = []
+    for seed in range(5):
+        x, y, x_query, y_query = nets.task((4,), seed=seed)
+        tasks.append((x, y.where(torch.arange(len(y)) >= seed // 4, -1), x_query, y_query))
     assert learns_of_changes(loss, tasks) == [False]
 
 
