@@ -1,5 +1,5 @@
 #!/bin/sh
-# Table 3: 500 meta epochs of navigation and of the Half-Cheetah for every method, then 400 unseen tasks of each.
+# Table 3: 500 meta epochs of navigation, or of the Half-Cheetah, for every method, then 400 unseen tasks of each.
 #   sh benchmarks/rl_table3.sh [FOLDER] [navigation|cheetah-velocity] [methods]
 set -e
 out=${1:-runs/table3}

@@ -135,6 +135,10 @@ class ImageConfig:
             sparse_bw=self.sparse_bw,
         )
 
+    def most_workers(self, count: int) -> int:
+        """How many of so many processes are of use: all of them, if not in training then in validation."""
+        return count
+
     @property
     def updates(self) -> int:
         """Outer updates in all."""

@@ -165,7 +165,8 @@ def prepare(group: Group, config: EvaluateConfig) -> tuple[list[str], Callable[[
 def show(config: EvaluateConfig, layers: list[str], summary: Summary) -> None:
     """Print the summary."""
     if config.json:
-        asked = {key: getattr(config, key) for key in ("run", "data", "split", "batch", "classes")}
+        keys = ("run", "data", "split", "batch", "n_way", "n_shot", "n_query", "classes", "seed")
+        asked = {key: getattr(config, key) for key in keys}
         print(json.dumps(plain({**asked, "layers": layers, **dataclasses.asdict(summary)})))
         return
     console = Console()

@@ -42,6 +42,10 @@ def main(argv: list[str]) -> None:
     for name in config.methods:
         if name not in METHODS:
             raise ValueError(f"--methods are of {', '.join(METHODS)}, got {name!r}.")
+    if config.test_tasks < 1 or config.workers < 0:
+        raise ValueError(
+            f"--test-tasks must be at least 1 and --workers must not be negative, got {config.test_tasks} and {config.workers}."
+        )
     results = workers.run(quickstart, (config,), config.workers or workers.default_workers())
     if workers.is_first():
         finish(config, results)

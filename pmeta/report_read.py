@@ -107,6 +107,11 @@ def _take_results(path: Path, content: Any, given: Given) -> None:
     if "series" not in content:
         given.tables.append(read_table(path, content))
         return
+    if content["series"] and all(
+        isinstance(s, dict) and s.get("missing") for s in content["series"]
+    ):  # nothing is measured yet
+        given.left_out.append(path)
+        return
     if not path.with_suffix(".svg").exists():
         raise ValueError(f"the picture of {path} is not beside it: have pmeta reproduce draw {path.stem}.svg anew.")
     name = path.stem.replace("figure", "Figure ")

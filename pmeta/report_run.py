@@ -168,9 +168,8 @@ class RunRecord:
 
     @cached_property
     def score(self) -> Score | None:
-        """From an evaluation at batch 1 on the run's own data, if one is kept; else from the validation."""
-        own = [e for e in self.evaluations if e.get("data", "") in ("", getattr(self.config, "data", ""))]
-        own = [e for e in own if e.get("batch", 1) == 1]
+        """From an evaluation at batch 1 on tasks of the run's own kind and data, if one is kept; else from the validation."""
+        own = [e for e in self.evaluations if self._is_own(e)]
         if own:
             e = max(own, key=lambda e: (e.get("split", "test") == "test", e["tasks"]))
             return score_of(e, f"{e.get('split', 'test')}, {e['tasks']:,} tasks")
@@ -178,6 +177,11 @@ class RunRecord:
             return None
         what = "best validation" if self.best else "last validation, layers not chosen yet"
         return score_of(self.chosen, f"{what}, {self.config.val_tasks:,} tasks")
+
+    def _is_own(self, evaluation: dict[str, Any]) -> bool:
+        data = evaluation.get("data", "") in ("", getattr(self.config, "data", ""))
+        tasks = all(evaluation.get(key) in (None, getattr(self.config, key, None)) for key in ("n_way", "n_shot"))
+        return data and tasks and evaluation.get("batch", 1) == 1 and evaluation.get("classes") is None
 
     @property
     def paper(self) -> PaperScore | None:
@@ -210,14 +214,16 @@ def _variant(op: Op, config: ImageConfig) -> Op:
 
 
 def paper_score(config: ImageConfig | RLConfig, image: Sequence[int] | None, method: str) -> PaperScore | None:
-    """What the paper prints for a method in this set-up (MiniImageNet in Table 2, Table 3), if it has one."""
+    """What the paper prints for a method in this set-up (MiniImageNet in Table 2, Table 3), if it has one.
+
+    Data are MiniImageNet if their name says so."""
     if isinstance(config, RLConfig):
         usual = (config.episodes, config.horizon) == (20, 200)
         value, key = TABLE3[config.env][method], (MLPS[config.env], 20)
     else:
         key = (config.backbone, config.n_shot)
-        usual = tuple(image or ()) == (3, 84, 84) and config.data != "glyphs" and config.n_way == 5 and config.channels == 32
-        usual = usual and (config.norm, config.pool) == ("group", "max") and key in TABLE2
+        usual = (config.n_way, config.channels, config.norm, config.pool) == (5, 32, "group", "max") and key in TABLE2
+        usual = usual and tuple(image or ()) == (3, 84, 84) and "mini" in Path(config.data).name.lower()
         value = TABLE2[key][method][0] if usual else 0.0
     if not usual:
         return None

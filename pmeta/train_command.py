@@ -14,7 +14,7 @@ NAMED: dict[str, Any] = {**IMAGES, **RL}
 USAGE = """usage: pmeta train NAME --out RUN [--data DIR] [--method METHOD] [--tasks N] [--workers W] [options]
 
 Meta-train a network, or continue the run in the folder RUN. The names are the paper's settings, each of which an option
-may change:
+may change, and one on the embedded set glyphs:
   {names}
 
 pmeta train NAME --help lists every option with its value there."""
@@ -35,7 +35,7 @@ def main(argv: list[str]) -> None:
     else:
         from pmeta.train import train  # type: ignore[assignment]
 
-    best = workers.run(train, (config,), config.workers or workers.default_workers())
+    best = workers.run(train, (config,), config.workers or config.most_workers(workers.default_workers()))
     if workers.is_first():
         _report(config.out, best)
 

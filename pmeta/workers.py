@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from pmeta.errors import WorkerDiedError, for_user
+from pmeta.errors import DivergedError, WorkerDiedError, for_user
 
 Result = TypeVar("Result")
 LOST = 3
@@ -143,8 +143,10 @@ class Worker:
         """What ended this worker, if it was not the end of another."""
         word, code = self._word(), self.process.exitcode
         if word:
-            message, trace = word
-            return ValueError(message) if message else WorkerDiedError(f"worker {self.rank} failed:\n{trace}")
+            message, trace, diverged = word
+            if message:
+                return DivergedError(message) if diverged else ValueError(message)
+            return WorkerDiedError(f"worker {self.rank} failed:\n{trace}")
         if code in (None, 0, LOST):
             return None
         if code < 0:
@@ -193,7 +195,7 @@ def _work(work: Callable[..., Any], args: tuple[Any, ...], rank: int, workers: i
     except PeerLostError:
         os._exit(LOST)
     except BaseException as error:
-        line.send((str(error) if for_user(error) else "", traceback.format_exc()))
+        line.send((str(error) if for_user(error) else "", traceback.format_exc(), isinstance(error, DivergedError)))
         os._exit(1)
 
 

@@ -25,6 +25,8 @@ from pmeta.step_sizes import updated_layers
 from pmeta.train import train
 from pmeta.workers import Group
 
+ASKED = {"run", "data", "split", "batch", "n_way", "n_shot", "n_query", "classes", "seed", "layers"}
+
 SHAPE = (2, 6, 6)
 SMALL: dict[str, Any] = {"image_size": None, "channels": 8, "groups": 4, "inner_steps": 2, "n_query": 2, "alpha_0": 0.1}
 TINY = ImageConfig(**SMALL, tasks=4, meta_batch=2, epoch_tasks=2, val_tasks=2)
@@ -157,7 +159,7 @@ def refused(capsys: pytest.CaptureFixture[str], *argv: Any) -> str:
 
 def test_json_of_the_command(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = evaluated(capsys, run, "--tasks", 3)
-    assert set(found) == {f.name for f in dataclasses.fields(Summary)} | {"run", "data", "split", "batch", "classes", "layers"}
+    assert set(found) == {f.name for f in dataclasses.fields(Summary)} | ASKED
     assert (found["run"], found["data"], found["split"], found["batch"], found["tasks"]) == (str(run), "", "test", 1, 3)
     assert found["layers"] == [f"{kind}{b}" for b in range(1, 5) for kind in ("conv", "norm")] + ["fc"]
     assert np.shape(found["update_ratios"]) == np.shape(found["update_ratios_std"]) == (2, 9)

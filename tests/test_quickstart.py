@@ -63,6 +63,15 @@ def test_no_process_evaluates_before_the_best_model_is_there(tmp_path: Path, mon
     assert (found["method"], found["tasks"]) == ("anil", 2)
 
 
+@pytest.mark.parametrize("option", [("--test-tasks", "0"), ("--workers", "-1")])
+def test_numbers_that_make_no_sense_are_told_before_the_training(
+    option: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["quickstart", "--out", str(tmp_path / "runs"), *option]) == 2
+    assert "--test-tasks must be at least 1 and --workers must not be negative, got" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+
+
 def test_an_unknown_method(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["quickstart", "--methods", "sgd"]) == 2
     message = r"pmeta: error: --methods are of maml, anil, boil, maml\+\+, pmeta-lr, pmeta, got 'sgd'\.\n"

@@ -143,6 +143,12 @@ def test_a_figure_without_its_picture(tmp_path: Path) -> None:
         read([str(tmp_path)])
 
 
+def test_a_figure_of_which_nothing_is_measured_yet_is_left_out(tmp_path: Path) -> None:
+    write_json(tmp_path / "figure5.json", {"format": "pmeta-results", "version": 1, "series": [{"missing": "not run yet"}]})
+    write_run(tmp_path / "run", MINI)
+    assert (read([str(tmp_path)]).figures, read([str(tmp_path)]).left_out) == ([], [tmp_path / "figure5.json"])
+
+
 def test_foreign_folders_and_files(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"a report is made of run folders and results, .*/none is not there\."):
         read([str(tmp_path / "none")])

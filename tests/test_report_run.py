@@ -42,6 +42,19 @@ def test_a_cheetah_keeps_432_kb_of_episodes(tmp_path: Path) -> None:
     assert run.kept_words * 4 == 432_000
 
 
+@pytest.mark.parametrize("other", [{"n_way": 3}, {"n_shot": 5}, {"classes": 20}])
+def test_an_evaluation_on_tasks_of_another_kind_does_not_count(tmp_path: Path, other: dict[str, int]) -> None:
+    path = write_run(tmp_path / "run", MINI)
+    write_json(path / "other.json", {**evaluation(accuracy=61.0), "n_way": None, "n_shot": None, **other})
+    run = read_run(path, [])
+    assert run.score
+    assert run.score.source == "best validation, 100 tasks"
+    write_json(path / "same.json", {**evaluation(accuracy=62.0), "n_way": 5, "n_shot": 1, "n_query": 15, "classes": None})
+    score = read_run(path, []).score
+    assert score
+    assert score.value == 62.0
+
+
 def test_without_an_evaluation_the_best_validation_counts(tmp_path: Path) -> None:
     run = read_run(write_run(tmp_path / "run"), [])
     assert run.score
@@ -95,7 +108,14 @@ def test_masks_and_bounds_of_the_chosen_model(tmp_path: Path) -> None:
 def test_the_paper_is_quoted_only_for_its_own_set_up() -> None:
     assert paper_score(MINI, (3, 84, 84), "pmeta") == (48.8, 0.99, 0.15)
     assert paper_score(MINI, (1, 28, 28), "pmeta") is None
-    for changes in ({"n_way": 10}, {"n_shot": 3}, {"channels": 64}, {"data": "glyphs"}, {"norm": "batch"}):
+    for changes in (
+        {"n_way": 10},
+        {"n_shot": 3},
+        {"channels": 64},
+        {"data": "glyphs"},
+        {"data": "/d/flowers102"},
+        {"norm": "batch"},
+    ):
         assert paper_score(dataclasses.replace(MINI, **changes), (3, 84, 84), "maml") is None
     assert paper_score(WALK, None, "maml") == (-13.3, 0.21, 0.12)
     assert paper_score(dataclasses.replace(WALK, horizon=100), None, "maml") is None

@@ -45,6 +45,13 @@ def measured(tmp_path: Path, name: str, steps: int = 5) -> None:
     figure5.path_of(run, "val").write_text(json.dumps(found))
 
 
+def test_the_first_seed_is_drawn_whichever_it_is(tmp_path: Path) -> None:
+    options = Options(tmp_path, "short", {"mini": Dataset("/data/mini", "MiniImageNet", "val")}, seeds=(1, 2))
+    measured(tmp_path, "4conv-1shot-pmeta-seed1")
+    found = figure5_picture.collect(options)["series"][0]
+    assert (found["run"], found["missing"]) == ("runs/4conv-1shot-pmeta-seed1", None)
+
+
 def test_the_picture_is_drawn_when_something_is_new(tmp_path: Path) -> None:
     options = Options(tmp_path, "short", {"mini": Dataset("/data/mini", "MiniImageNet", "val")})
     figure5_picture.write(options)

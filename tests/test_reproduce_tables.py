@@ -89,11 +89,34 @@ def test_accuracy_with_ci95_tasks_seeds_and_run(tmp_path: Path) -> None:
 
 def test_mean_over_seeds(tmp_path: Path) -> None:
     for seed, accuracy in ((0, 0.4), (2, 0.5)):
-        fake_evaluation(fake_run(tmp_path, "4conv-1shot-pmeta", seed), [accuracy] * 2)
-    fake_evaluation(fake_run(tmp_path, "4conv-1shot-pmeta-lr"), [0.3] * 2)  # another run, whose name begins alike
+        evaluated = [accuracy - 0.1, accuracy + 0.1]
+        fake_evaluation(fake_run(tmp_path, "4conv-1shot-pmeta", seed), evaluated, memory_mb=seed, gmac=1.0)
+    fake_evaluation(fake_run(tmp_path, "4conv-1shot-pmeta-lr", channels=8), [0.3] * 2)  # another run, whose name begins alike
     found = cell(results.table("table4", Options(tmp_path, "short", MINI)), "0.3/0", "1-shot Mini")
     assert (found["ours"], found["seeds"]) == (pytest.approx(45.0), [0, 2])
-    assert found["ci95"] == pytest.approx(0.5 / 2**0.5)
+    assert found["ci95"] == pytest.approx(1.96 * 10)  # of tasks with 35 and 55 %: another seed is no other task
+    table2 = results.table("table2", Options(tmp_path, "short", MINI))
+    assert cell(table2, "4Conv p-Meta (LR+attention)", "1-shot Memory")["ours"] == 1.0  # of 0 and 2
+
+
+def test_mean_over_seeds_of_policies(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        run = fake_run(tmp_path, "navigation-maml", seed, env="navigation", horizon=200, episodes=20, epochs=2, meta_batch=1)
+        path = path_of(run, "navigation", "test", 1)
+        path.parent.mkdir()
+        path.write_text(json.dumps({"tasks": 2, "seconds": 1.0, "after": -20.0 - seed, "after_ci95": 2.0 + seed}))
+    found = cell(results.table("table3", Options(tmp_path, "short", {})), "MAML", "Navigation Return")
+    assert (found["ours"], found["ci95"]) == (-20.5, 2.5)
+
+
+def test_differences_over_seeds_are_of_the_same_seed_and_task(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        fake_evaluation(fake_run(tmp_path, "4conv-1shot-pmeta", seed), [0.2 + 0.1 * seed, 0.8])
+    for seed in (0, 1, 2):
+        fake_evaluation(fake_run(tmp_path, "4conv-1shot-pmeta-lr", seed), [0.1 * seed, 0.7])
+    found = cell(results.table("table4", Options(tmp_path, "short", MINI)), "0.3/0", "1-shot Mini")
+    assert found["difference"] == pytest.approx(15)
+    assert found["difference_ci95"] == pytest.approx(1.96 * 5)  # of tasks with 20 and 10 points
 
 
 def test_differences_are_taken_task_by_task(tmp_path: Path) -> None:

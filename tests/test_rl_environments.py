@@ -1,5 +1,7 @@
 """The two environments: by hand, against Gymnasium, and as Gymnasium environments."""
 
+import copy
+import pickle
 from typing import Any
 
 import gymnasium
@@ -162,6 +164,11 @@ def test_registered_cheetah_equals_the_vectorised_one(registered):
         state, r, _ = env.step(state, np.array([[0.7]]), action[None])
         np.testing.assert_array_equal(env.observe(state)[0], obs)
         assert r[0] == pytest.approx(reward, abs=1e-12)
+
+
+def test_a_cheetah_can_be_copied(registered):
+    env: Any = gymnasium.make("pmeta/CheetahVelocity-v0", velocity=0.7).unwrapped
+    assert pickle.loads(pickle.dumps(env)).target == copy.deepcopy(env).target == 0.7
 
 
 def test_registered_navigation_walks_to_a_given_goal(registered):

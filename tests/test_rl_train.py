@@ -117,6 +117,15 @@ def test_two_workers_make_the_updates_of_one(finished, tmp_path):
         torch.testing.assert_close(state(tmp_path / "run")[name], tensor, atol=1e-3, rtol=1e-2, msg=name)
 
 
+def test_processes_without_a_task(tmp_path):
+    config = small(tmp_path / "run", meta_batch=2, val_tasks=1, epochs=1, workers=0)
+    assert config.most_workers(32) == 2
+    workers.run(train, (config,), 2)
+    assert metrics(tmp_path / "run")
+    with pytest.raises(ValueError, match=r"a task of --meta-batch, got 2 for 3 processes\."):
+        train(Group(0, 3), dataclasses.replace(config, out=str(tmp_path / "other")))
+
+
 def test_other_seeds_other_tasks_and_no_task_twice_in_two_streams():
     env = make_env(SMALL)
     net, meta = build(SMALL, env)
@@ -229,7 +238,9 @@ def test_the_papers_settings_have_names():
         ({"epochs": 0}, r"--epochs must be at least 1, got 0\."),
         ({"max_kl": 0.0}, r"--max-kl must be positive, got 0\.0\."),
         ({"discount": 1.5}, r"--discount must be in \(0, 1\], got 1\.5: it weighs later rewards\."),
-        ({"lam": -1.0}, "--seed, --lam, --cg-damping and --backtracks must not be negative"),
+        ({"lam": -1.0}, "--seed, --lam, --cg-damping and --freeze-below must not be negative"),
+        ({"freeze_at": 1.5}, r"--freeze-at is a share of the training in \[0, 1\], got 1\.5\."),
+        ({"backtracks": 0}, "--backtracks must be at least 2, got 0: the first try may make the step longer"),
         ({"workers": 9}, "--workers must be from 0 to --meta-batch, got 9 for 4 tasks"),
         ({"method": "maml--"}, "method must be one of maml"),
         ({"method": "maml", "memory_budget": "1MB"}, "--memory-budget is met by dropping layers, which MAML does not"),

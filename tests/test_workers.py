@@ -14,9 +14,9 @@ import torch
 
 from pmeta import cli, workers
 from pmeta.config import ImageConfig, parse_bytes
-from pmeta.errors import WorkerDiedError
+from pmeta.errors import DivergedError, WorkerDiedError
 from pmeta.images import open_split
-from pmeta.outer import MetaGradient, TaskGradients
+from pmeta.outer import MetaGradient, Outer, TaskGradients
 from pmeta.train import add_up, build, task, training_loop
 from pmeta.workers import Group
 
@@ -74,11 +74,19 @@ def test_two_processes_find_what_one_finds() -> None:
     assert two.correct == pytest.approx(one.correct, rel=1e-12)
 
 
+def adrift() -> None:
+    outer = Outer.__new__(Outer)
+    outer.bad_in_a_row, outer.done = 10, 10
+    outer.check_finite(" Nothing is kept.")
+
+
 def fail_in(group: Group, rank: int, how: str) -> None:
     group.from_first(lambda: None)
     if group.rank == rank:
         if how == "ours":
             parse_bytes("much")
+        if how == "diverged":
+            adrift()
         if how == "bug":
             raise KeyError("lost key")
         if how == "exit":
@@ -93,6 +101,7 @@ def fail_in(group: Group, rank: int, how: str) -> None:
     ("rank", "size", "how", "kind", "message"),
     [
         (1, 2, "ours", ValueError, r"^--memory-budget is a size such as 1MB, 800kB or 1\.5MiB, got 'much'\.$"),
+        (1, 2, "diverged", DivergedError, r"^loss or gradient was not finite in 10 updates in a row.* kept\.$"),
         (2, 3, "bug", WorkerDiedError, r"(?s)^worker 2 failed:\nTraceback .*in fail_in.*KeyError: 'lost key'\n$"),
         (1, 2, "exit", WorkerDiedError, r"^worker 1 ended with exit code 7 before its work was done\.$"),
         (1, 2, "killed", WorkerDiedError, r"^worker 1 was killed by signal 9: was there too little memory\?$"),

@@ -92,7 +92,8 @@ def _rows(known: dict[str, Any], shots: int, base: dict[str, Any] | None) -> Ite
         finished = "" if r["trained"] >= r["planned"] else f", trained to {r['trained']:,} as yet"
         tasks = f"{r['chosen_at']:,} of {r['planned']:,}{finished}"
         ours = [f"{r['memory_mb']:.2f} MB", f"{r['exact_memory_mb']:.2f} MB", f"{r['gmac']:.2f}"]
-        difference = _difference(r["hits"], base["hits"]) if base and method != MAML_PLUS else ""
+        paired = base and method != MAML_PLUS and base["tasks"] == r["tasks"]
+        difference = _difference(r["hits"], base["hits"]) if paired else ""
         yield [METHODS[method].title, tasks, f"{r['accuracy']:.2f} ± {r['ci95']:.2f} %", difference, *ours, *paper]
 
 

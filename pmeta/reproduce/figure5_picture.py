@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from pmeta.files import write_atomically
 from pmeta.reproduce import evaluations, figure5
 from pmeta.reproduce.cells import FIGURE5, TITLES
-from pmeta.reproduce.queue import Options
+from pmeta.reproduce.queue import Options, run_folder
 from pmeta.reproduce.results import FORMAT
 from pmeta.runs import Run, plain
 
@@ -28,12 +28,12 @@ def collect(options: Options) -> dict[str, Any]:
 
 
 def _series(name: str, options: Options) -> dict[str, Any]:
-    run, shots = options.out / "runs" / name, 1 if "1shot" in name else 5
+    run, shots = run_folder(options.out, name, options.seeds[0]), 1 if "1shot" in name else 5
     for split in ("test", "val"):
         measured = evaluations.read(figure5.path_of(run, split), ("layers", "ratios", "cosine"))
         if measured:
-            return {"shots": shots, "run": f"runs/{name}", "tasks": Run(run).tasks_done(), **measured, "missing": None}
-    return {"shots": shots, "run": f"runs/{name}", "missing": "not run yet"}
+            return {"shots": shots, "run": f"runs/{run.name}", "tasks": Run(run).tasks_done(), **measured, "missing": None}
+    return {"shots": shots, "run": f"runs/{run.name}", "missing": "not run yet"}
 
 
 def write(options: Options) -> None:

@@ -110,7 +110,7 @@ def _config(training: Training, seed: int, options: Options) -> ImageConfig | RL
     data = options.datasets["mini"].root if "mini" in options.datasets else ""
     config = configuration(training, options.scale, data, options.tasks, options.given)
     out = str(run_folder(options.out, training.name, seed))
-    return dataclasses.replace(config, out=out, seed=seed, workers=options.workers)
+    return dataclasses.replace(config, out=out, seed=seed, workers=config.most_workers(options.workers))
 
 
 @dataclass(frozen=True)
@@ -128,9 +128,9 @@ class Step:
 
 def steps(job: Job, options: Options) -> Iterator[Step]:
     """What is left to do of a job, in order."""
-    left, n = job.config.tasks - Run(job.run).tasks_done(), options.workers
+    left = job.config.tasks - Run(job.run).tasks_done()
     if left > 0:
-        yield Step(job, "train", left, lambda: _train(job, n), f"train {job.run.name}")
+        yield Step(job, "train", left, lambda: _train(job), f"train {job.run.name}")
     for data, batch in job.evaluations:
         step = _policy(job, data, options) if job.training.is_rl else _images(job, data, batch, options)
         if step:
@@ -140,8 +140,8 @@ def steps(job: Job, options: Options) -> Iterator[Step]:
         yield Step(job, "figure5", args[2], lambda: _locked(job, figure5.measure, args, options), f"figure 5 of {job.run.name}")
 
 
-def _train(job: Job, count: int) -> None:
-    workers.run(train_policy if job.training.is_rl else train, (job.config,), count)
+def _train(job: Job) -> None:
+    workers.run(train_policy if job.training.is_rl else train, (job.config,), job.config.workers)
     (job.run / "failed.json").unlink(missing_ok=True)
 
 

@@ -12,7 +12,7 @@ from pmeta.methods import METHODS
 from pmeta.reproduce import evaluations
 from pmeta.reproduce.cells import TABLES, TITLES, TRAININGS, Cell
 from pmeta.reproduce.data import TITLES as DATA
-from pmeta.reproduce.queue import Options, trainable, why_failed
+from pmeta.reproduce.queue import Options, run_folder, trainable, why_failed
 from pmeta.runs import Run
 
 FORMAT = {"format": "pmeta-results", "version": 1}
@@ -69,7 +69,7 @@ def _measured(cell: Cell, options: Options) -> dict[str, Any]:
     n = len(found)
     return {
         "ours": sum(e[score] for _, e in found) / n,
-        "ci95": _root_of_squares([e[ci95] for _, e in found]),
+        "ci95": _over_tasks([e for _, e in found], ci95),
         "tasks": min(Run(run).tasks_done() for run, _ in found),
         "seeds": [Run(run).config()["seed"] for run, _ in found],
         "eval_tasks": min(e["tasks"] for _, e in found),
@@ -79,11 +79,23 @@ def _measured(cell: Cell, options: Options) -> dict[str, Any]:
     }
 
 
-def _root_of_squares(ci95: Sequence[float | None]) -> float | None:
-    """CI95 of a mean of independent means: over tasks, not over seeds, of which there are few."""
-    if any(c is None for c in ci95):
+def _over_tasks(found: Sequence[dict[str, Any]], ci95: str) -> float | None:
+    """CI95 over tasks of the mean over seeds; of policies, whose tasks are not kept, the most that it can be.
+
+    All seeds are evaluated on the same tasks: their means are not independent."""
+    if len(found) > 1 and all("accuracies" in e for e in found):
+        return _mean_ci95([[100 * a for a in e["accuracies"]] for e in found])[1]
+    if any(e[ci95] is None for e in found):
         return None
-    return math.sqrt(sum(c**2 for c in ci95 if c)) / len(ci95)
+    return sum(e[ci95] for e in found) / len(found)
+
+
+def _mean_ci95(by_seed: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """Over tasks, of what each is in the mean over seeds."""
+    tasks = [sum(seeds) / len(seeds) for seeds in zip(*by_seed, strict=False)]
+    mean = sum(tasks) / len(tasks)
+    spread = math.sqrt(sum((t - mean) ** 2 for t in tasks) / max(1, len(tasks) - 1))
+    return mean, 1.96 * spread / len(tasks) ** 0.5
 
 
 def _difference(cell: Cell, found: list[tuple[Path, dict[str, Any]]], out: Path) -> dict[str, Any]:
@@ -92,25 +104,21 @@ def _difference(cell: Cell, found: list[tuple[Path, dict[str, Any]]], out: Path)
     if row == cell.row:
         return {}
     (reference,) = (c for c in TABLES[cell.table] if (c.row, c.column) == (row, cell.column))
-    pairs = []
-    for (_, ours), (_, theirs) in zip(found, evaluated(reference, out), strict=False):
-        pairs += [100 * (a - b) for a, b in zip(ours["accuracies"], theirs["accuracies"], strict=False)]
-    if len(pairs) < 2:
+    theirs = {Run(run).config()["seed"]: e["accuracies"] for run, e in evaluated(reference, out)}
+    ours = {Run(run).config()["seed"]: e["accuracies"] for run, e in found}
+    pairs = [
+        [100 * (a - b) for a, b in zip(ours[seed], theirs[seed], strict=False)] for seed in ours if seed in theirs
+    ]  # by seed, task by task
+    if not pairs or min(map(len, pairs)) < 2:
         return {}
-    mean = sum(pairs) / len(pairs)
-    spread = math.sqrt(sum((d - mean) ** 2 for d in pairs) / (len(pairs) - 1))
+    mean, ci95 = _mean_ci95(pairs)
     printed = round(cell.paper - reference.paper, 1)
-    return {
-        "versus": row,
-        "difference": mean,
-        "difference_ci95": 1.96 * spread / len(pairs) ** 0.5,
-        "difference_paper": printed,
-    }
+    return {"versus": row, "difference": mean, "difference_ci95": ci95, "difference_paper": printed}
 
 
 def _why_missing(cell: Cell, options: Options) -> str:
     training = TRAININGS[cell.training]
-    run = options.out / "runs" / training.name
+    run = run_folder(options.out, training.name, options.seeds[0])
     why = why_failed(run) or trainable(training, options)
     if why:
         return why
@@ -143,11 +151,15 @@ def _cost(cell: Cell, options: Options) -> dict[str, Any]:
 
 def _cost_of_training(cell: Cell, key: str, options: Options) -> dict[str, Any]:
     """The mean over tasks of a trained network, if it has the paper's size."""
-    for run, evaluation in evaluated(cell, options.out):
-        settings = Run(run).config()
-        full = {"image_size": 84, "channels": 32, "n_way": 5, "inner_steps": 5} if "channels" in settings else {"horizon": 200}
-        if all(settings[name] == value for name, value in full.items()):
-            measured = _measured(cell, options)
-            kept = {name: measured[name] for name in ("tasks", "seeds", "eval_tasks", "run", "split")}
-            return {"ours": evaluation[key], **kept}
-    return {}
+    found = evaluated(cell, options.out)
+    if not found or not all(_has_the_papers_size(Run(run).config()) for run, _ in found):
+        return {}
+    measured = _measured(cell, options)
+    kept = {name: measured[name] for name in ("tasks", "seeds", "eval_tasks", "run", "split")}
+    return {"ours": sum(evaluation[key] for _, evaluation in found) / len(found), **kept}
+
+
+def _has_the_papers_size(settings: dict[str, Any]) -> bool:
+    images = {"image_size": 84, "channels": 32, "n_way": 5, "inner_steps": 5}
+    full = images if "channels" in settings else {"horizon": 200, "episodes": 20}
+    return all(settings[name] == value for name, value in full.items())

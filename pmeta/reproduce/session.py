@@ -24,7 +24,7 @@ def run(config: "ReproduceConfig", asked: Sequence[str], cells: Sequence[Cell], 
     """Do what is left of these cells."""
     options = prepare(config, out)
     jobs = queue.plan(cells, figure, options)
-    for line in left_out(cells, options):
+    for line in left_out(cells, figure, options):
         print(line)
     todo = [step for job in jobs for step in queue.steps(job, options)]
     estimate = Estimate(options)
@@ -49,11 +49,11 @@ def prepare(config: "ReproduceConfig", out: Path) -> Options:
     return Options(out, config.scale, datasets, config.seeds, config.tasks, config.eval_tasks, config.set, count)
 
 
-def left_out(cells: Sequence[Cell], options: Options) -> list[str]:
+def left_out(cells: Sequence[Cell], figure: Sequence[str], options: Options) -> list[str]:
     """One line for every data set that is asked for and not there, and for trainings that cannot be had."""
     measured = [cell for cell in cells if cell.training and not cell.cost]
     images = [cell for cell in measured if not TRAININGS[cell.training].is_rl]
-    wanted = {"mini", *(cell.data for cell in images)} if images else set()
+    wanted = {"mini", *(cell.data for cell in images)} if images or figure else set()
     lines = [missing_line(name) for name in TITLES if name in wanted and name not in options.datasets]
     reasons = dict.fromkeys(queue.trainable(TRAININGS[cell.training], options) for cell in measured)
     return lines + [f"{why}." for why in reasons if why and why != queue.NO_IMAGES]

@@ -78,8 +78,13 @@ class RLConfig:
                 raise ValueError(f"--{name.replace('_', '-')} must be positive, got {getattr(self, name)}.")
         if not 0 < self.discount <= 1:
             raise ValueError(f"--discount must be in (0, 1], got {self.discount}: it weighs later rewards.")
-        if self.seed < 0 or self.lam < 0 or self.cg_damping < 0 or self.backtracks < 0:
-            raise ValueError("--seed, --lam, --cg-damping and --backtracks must not be negative.")
+        for name in ("warm_up", "freeze_at"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"--{name.replace('_', '-')} is a share of the training in [0, 1], got {getattr(self, name)}.")
+        if self.seed < 0 or self.lam < 0 or self.cg_damping < 0 or self.freeze_below < 0:
+            raise ValueError("--seed, --lam, --cg-damping and --freeze-below must not be negative.")
+        if self.backtracks < 2:
+            raise ValueError(f"--backtracks must be at least 2, got {self.backtracks}: the first try may make the step longer.")
         check_budget(self.memory_budget, self.method_row())
         if not 0 <= self.workers <= self.meta_batch:
             raise ValueError(
@@ -90,6 +95,10 @@ class RLConfig:
     def method_row(self) -> Method:
         """The method as the inner loop takes it."""
         return method(self.method)
+
+    def most_workers(self, count: int) -> int:
+        """How many of so many processes have something to do."""
+        return min(count, self.meta_batch)
 
     @property
     def updates(self) -> int:

@@ -18,7 +18,7 @@ from pmeta.rl.evaluate import ReturnSummary, summarise, task_returns
 from pmeta.rl.policy import Env, policy_gradient
 from pmeta.rl.render import draw
 from pmeta.rl.train import TEST, build, make_env, run_tasks
-from pmeta.runs import Run, fitting
+from pmeta.runs import Run, fitting, plain
 from pmeta.workers import Group
 
 CHUNK = 20
@@ -58,7 +58,7 @@ def evaluate(group: Group, path: str, tasks: int, batch: int | None, seed: int, 
 def show(path: str, layers: list[str], summary: ReturnSummary, as_json: bool) -> None:
     """Print the summary."""
     if as_json:
-        print(json.dumps({"run": path, "layers": layers, **dataclasses.asdict(summary)}))
+        print(json.dumps(plain({"run": path, "layers": layers, **dataclasses.asdict(summary)})))
         return
     console = Console()
     before, after = (f"{m:.2f} ± {ci:.2f}" for m, ci in _returns(summary))

@@ -6,6 +6,7 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.mujoco.half_cheetah_v5 import HalfCheetahEnv
 from gymnasium.spaces import Box
+from gymnasium.utils import EzPickle
 
 from pmeta.rl.cheetah import CheetahVelocity, observation, velocity_reward
 from pmeta.rl.navigation import Navigation
@@ -38,6 +39,7 @@ class CheetahVelocityEnv(HalfCheetahEnv):
         self._given = velocity
         self.target = 0.0 if velocity is None else velocity
         super().__init__(**kwargs)
+        EzPickle.__init__(self, velocity, **kwargs)  # what a copy is made from; the parent has noted its own
         self.observation_space = Box(-np.inf, np.inf, (20,), np.float64)
 
     def reset_model(self) -> np.ndarray:

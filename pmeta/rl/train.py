@@ -37,6 +37,8 @@ def train(group: Group, config: RLConfig) -> dict[str, Any]:
     """Train, or go on with, the run in `config.out`; returns what is known of its best checkpoint.
 
     Every process of the group holds the same state and makes the same updates; process 0 alone writes and shows."""
+    if group.size > config.meta_batch:
+        raise ValueError(f"each process takes a task of --meta-batch, got {config.meta_batch} for {group.size} processes.")
     torch.set_num_threads(1)  # the matrices are small: --workers uses the other cores better
     with Run(config.out) as run:
         if group.rank == 0:
@@ -112,4 +114,5 @@ def validate(group: Group, env: Env, net: Network, meta: Meta, config: RLConfig)
     loop = InnerLoop(net, config.method_row(), policy_gradient, batch=1)
     meta = dataclasses.replace(meta, mask=meta.updates())
     tasks = group.share(range(config.val_tasks))
-    return group.gather(task_returns(loop, meta, run_tasks(config, env, loop, meta, (VALIDATION, 0), tasks)))
+    found = task_returns(loop, meta, run_tasks(config, env, loop, meta, (VALIDATION, 0), tasks)) if tasks else []
+    return group.gather(found)
