@@ -72,7 +72,7 @@ def info(options: argparse.Namespace) -> None:
         if cached.skipped:
             print(f"skipped {len(cached.skipped)} files, first {': '.join(cached.skipped[0])}")
     if options.sheet:
-        contact_sheet(cached.images, classes).save(options.sheet)
+        contact_sheet(cached.images, classes).save(options.sheet, format="PNG")
 
 
 def with_splits(cached: Cached) -> list[tuple[str, str, int, int]]:

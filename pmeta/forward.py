@@ -14,15 +14,16 @@ def stage_forward(b: Builder, s: int, stage: Stage) -> None:
     shape = b.nodes[stage.head].shape if stage.head is not None else b.copied_shape(stage)
     breaks = [i for i, t in enumerate(stage.tail) if _breaks(b, t)]
     out = b.full(f"value {stage.value}", stage.shape, rounds)
-    place = _segment(b, stage, breaks, -1, shape, rounds, out)
     body: list[Instr] = []
-    if stage.head is not None:
-        body.append(_head(b, s, b.nodes[stage.head], place, rounds))
-    elif stage.tail and b.nodes[stage.tail[0]].kind in ("maxpool", "avgpool"):
+    if stage.head is None and b.nodes[stage.tail[0]].kind in ("maxpool", "avgpool"):
         place = sliced(b.values[stage.source], prod(shape) // rounds)
     else:
-        source = sliced(b.values[stage.source], prod(shape) // rounds)
-        body.append(Instr("copy", (place, source), (prod(shape) // rounds, prod(shape[1:]))))
+        place = _segment(b, stage, breaks, -1, shape, rounds, out)
+        if stage.head is not None:
+            body.append(_head(b, s, b.nodes[stage.head], place, rounds))
+        else:
+            source = sliced(b.values[stage.source], prod(shape) // rounds)
+            body.append(Instr("copy", (place, source), (prod(shape) // rounds, prod(shape[1:]))))
     for i, t in enumerate(stage.tail):
         node = b.nodes[t]
         to = place if i not in breaks else _segment(b, stage, breaks, i, node.shape, rounds, out)

@@ -1,7 +1,8 @@
 """A model as the device runs it: the operations of one forward pass with all their numbers, from any nn.Module."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any, NamedTuple
 
 import torch
@@ -57,31 +58,47 @@ def read_graph(model: nn.Module, example: Tensor) -> list[Node]:
     """
     exported = torch.export.export(model, (example[:1],))
     params = {**exported.graph_signature.inputs_to_parameters, **exported.graph_signature.inputs_to_buffers}
-    reader = _Reader(params)
+    reader = _Reader(params, exported.graph_signature.user_inputs)
     for node in exported.graph.nodes:
         reader.read(node)
     return reader.nodes
 
 
 class _Reader:
-    def __init__(self, params: dict[str, str]):
+    def __init__(self, params: dict[str, str], inputs: Collection[Any]):
         self.params = params
+        self.inputs = inputs
         self.nodes: list[Node] = []
         self.values: dict[str, int] = {}
 
     def read(self, node: Any) -> None:
-        if node.op == "placeholder" and node.name not in self.params:
+        if node.op == "placeholder" and node.name in self.inputs:
             self.values[node.name] = -1
         elif node.op == "call_function":
             self._call(node)
         elif node.op == "output":
-            outputs = [a.name for a in node.args[0] if a.name not in self.params]
-            if len(outputs) != 1 or self.values[outputs[0]] != len(self.nodes) - 1:
-                raise ValueError(f"a model for the device gives one output, its last operation, got {len(outputs)}.")
+            self._end([a.name for a in node.args[0] if a.name not in self.params])
+
+    def _end(self, outputs: list[str]) -> None:
+        if len(outputs) != 1 or self.values[outputs[0]] != len(self.nodes) - 1:
+            raise ValueError(f"a model for the device gives one output, its last operation, got {len(outputs)}.")
+        read = {self._root(v) for n in self.nodes if n.kind != "view" for v in n.inputs} | {self._root(len(self.nodes) - 1)}
+        unread = [n for i, n in enumerate(self.nodes) if n.kind != "view" and i not in read]
+        if unread:
+            raise ValueError(
+                f"the device runs what the output depends on, but nothing reads {unread[0].name or unread[0].kind}: leave it "
+                f"out, or, if it works in place on a view, let it give a new tensor."
+            )
+
+    def _root(self, value: int) -> int:
+        """The value that this one is a view of; itself, if of none."""
+        while value >= 0 and self.nodes[value].kind == "view":
+            value = self.nodes[value].inputs[0]
+        return value
 
     def _call(self, node: Any) -> None:
         name = node.target.__name__.split(".")[0] if hasattr(node.target, "__name__") else str(node.target)
-        args = _all_arguments(node)
+        args = _all_arguments(node) if name in SAME or name in READERS else []
         if name in SAME:
             self.values[node.name] = self.values[args[0].name]
             return
@@ -90,11 +107,22 @@ class _Reader:
                 f"the device runs {', '.join(sorted(READERS))}, but the model calls {name} ({node.name}): replace it with "
                 f"one of these."
             )
-        x = args[0].meta["val"].shape[1:]
-        y = node.meta["val"].shape[1:]
-        new = READERS[name](self, node.name, args, tuple(x), tuple(y))
+        x, y = args[0].meta["val"].shape, node.meta["val"].shape
+        if not len(y) or y[0] != 1:
+            raise ValueError(
+                f"the first axis is the batch, and {name} ({node.name}) makes {tuple(y)} of one sample {tuple(x)}: keep it, as "
+                f"flatten(1) does."
+            )
+        new = READERS[name](self, node.name, args, tuple(x[1:]), tuple(y[1:]))
+        if name.endswith("_"):  # in place: whoever reads its input from now on reads its output
+            self._refuse_views_of(self.values[args[0].name], node.name)
+            self.values[args[0].name] = len(self.nodes)
         self.values[node.name] = len(self.nodes)
         self.nodes.append(new)
+
+    def _refuse_views_of(self, value: int, at: str) -> None:
+        if any(n.kind == "view" and self._root(i) == self._root(value) for i, n in enumerate(self.nodes)):
+            raise ValueError(f"{at} writes in place on what is read in another shape as well: use inplace=False there.")
 
     def value(self, arg: Any) -> int:
         if not hasattr(arg, "name") or arg.name not in self.values:
@@ -210,10 +238,12 @@ def _add(r: _Reader, at: str, a: list[Any], x: tuple[int, ...], y: tuple[int, ..
 
 
 def _view(r: _Reader, at: str, a: list[Any], x: tuple[int, ...], y: tuple[int, ...]) -> Node:
+    if prod(x) != prod(y):
+        raise ValueError(f"the device looks at one sample in another shape, got {x} as {y} ({at}): keep the batch axis apart.")
     return Node("view", (r.value(a[0]),), y)
 
 
-SAME = {"dropout", "alias", "contiguous", "detach", "clone", "feature_dropout"}
+SAME = {"dropout", "alias", "contiguous", "clone", "feature_dropout"}
 READERS: dict[str, Callable[..., Node]] = {
     **dict.fromkeys(("conv1d", "conv2d"), _conv),
     "linear": _linear,

@@ -9,6 +9,8 @@ import shutil
 import struct
 import sys
 import warnings
+import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,7 +31,7 @@ GREY = ("1", "L", "LA", "I;16", "I;16B", "I;16L")
 # What Pillow and zipfile raise for files that are broken, encrypted or no images.
 UNREADABLE = (
     *(OSError, ValueError, SyntaxError, EOFError, RuntimeError, MemoryError),
-    *(Image.DecompressionBombError, Image.DecompressionBombWarning, struct.error),
+    *(Image.DecompressionBombError, Image.DecompressionBombWarning, struct.error, zlib.error, zipfile.BadZipFile),
 )
 TURN = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,

@@ -8,7 +8,7 @@ import os
 import re
 import tarfile
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -144,7 +144,7 @@ def read(member: Member) -> bytes:
 
 def _in_split(path: str) -> bool:
     parts = path.split("/")
-    return len(parts) >= 3 and parts[0] in SPLIT_NAMES
+    return len(parts) >= 3 and bool(_split(parts))
 
 
 def group(members: Iterable[Member]) -> dict[tuple[str, str], list[Member]]:
@@ -153,16 +153,20 @@ def group(members: Iterable[Member]) -> dict[tuple[str, str], list[Member]]:
     The class is the path of folders above the file, below the split; a folder that wraps everything else is passed over.
     """
     parts = {tuple(m.path.split("/")): m for m in members if "/" in m.path}
-    while parts and len({p[0] for p in parts}) == 1 and all(len(p) >= 3 and p[0] not in SPLIT_NAMES for p in parts):
+    while parts and len({p[0] for p in parts}) == 1 and all(len(p) >= 3 and not _split(p) for p in parts):
         parts = {p[1:]: m for p, m in parts.items()}
-    with_splits = any(len(p) >= 3 and p[0] in SPLIT_NAMES for p in parts)
+    with_splits = any(len(p) >= 3 and _split(p) for p in parts)
     groups: dict[tuple[str, str], list[Member]] = {}
     for p in sorted(parts):
         if not with_splits:
             groups.setdefault(("", "/".join(p[:-1])), []).append(parts[p])
-        elif len(p) >= 3 and p[0] in SPLIT_NAMES:
-            groups.setdefault((SPLIT_NAMES[p[0]], "/".join(p[1:-1])), []).append(parts[p])
+        elif len(p) >= 3 and _split(p):
+            groups.setdefault((_split(p), "/".join(p[1:-1])), []).append(parts[p])
     return dict(sorted(groups.items()))
+
+
+def _split(path: Sequence[str]) -> str:
+    return SPLIT_NAMES.get(path[0].lower(), "")
 
 
 def split_classes(classes: Iterable[str], seed: int = 0) -> dict[str, list[str]]:

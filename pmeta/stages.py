@@ -54,9 +54,10 @@ def _append(stages: list[Stage], nodes: list[Node], root: list[int], readers: li
     """Put operation i behind the stage that makes its input, or begin a new stage with it."""
     node = nodes[i]
     values = [_root(root, v) for v in node.inputs]
-    making = [next((s for s, stage in enumerate(stages) if stage.value == v and readers[v] == 1), -1) for v in values]
+    making = [next((s for s, stage in enumerate(stages) if stage.value == v), -1) for v in values]
     at = max(making)  # the stage that runs last: the other input of an add is there by then
-    fits = at >= 0 and _fits(stages[at], nodes, node, nodes[node.inputs[making.index(at)]].shape)
+    own = making.index(at)
+    fits = at >= 0 and readers[values[own]] == 1 and _fits(stages[at], nodes, node, nodes[node.inputs[own]].shape)
     if not fits:
         source = max(values)
         stages.append(Stage(None, source, _input_shape(nodes, node, source), i))
@@ -64,8 +65,8 @@ def _append(stages: list[Stage], nodes: list[Node], root: list[int], readers: li
     stage = stages[at]
     if node.kind == "add":
         (left, right) = values
-        own = stage.source if not fits else stage.value
-        stage.others[i] = right if left == own else left
+        mine = stage.source if not fits else stage.value
+        stage.others[i] = right if left == mine else left
     stage.tail.append(i)
     stage.value, stage.shape = i, node.shape
 

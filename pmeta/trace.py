@@ -80,6 +80,8 @@ class _Tracer:
         name = self.layers[module]
         if name in self.order:
             raise ValueError(f"a layer runs once in a forward pass, {name!r} runs twice: give each place its own layer.")
+        if len(args) != 1:
+            raise ValueError(f"a layer is called with its input alone and by position, {name!r} is not: call it as layer(x).")
         x = args[0]
         if len(x) != 1:
             raise ValueError(

@@ -61,8 +61,8 @@ def test_info_of_a_root_without_splits_shows_the_splits_it_gets(tmp_path, capsys
 
 
 def test_a_contact_sheet_shows_a_class_a_row(birds, tmp_path):
-    assert main(["data", "info", str(birds), "--sheet", str(tmp_path / "sheet.png")]) == 0
-    sheet = np.asarray(Image.open(tmp_path / "sheet.png"))
+    assert main(["data", "info", str(birds), "--sheet", str(tmp_path / "sheet")]) == 0  # a PNG, whatever its name
+    sheet = np.asarray(Image.open(tmp_path / "sheet"))
     assert sheet.shape == (6 * (6 + 2), SHEET_IMAGES * (8 + 2), 3)
     assert sheet[1, 1 + 10 * 2].tolist() == [20, 0, 255]  # the third image of the first class
     assert sheet[1, 1 + 10 * 7].tolist() == [96, 96, 96]  # it has no eighth

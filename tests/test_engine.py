@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import tomllib
 from pathlib import Path
@@ -193,6 +194,21 @@ def test_no_compiler_and_a_broken_one(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(engine.CompileError, match="no compiler was found: install a wheel of p-meta, or gcc or clang"):
         engine.compile_library(tmp_path / "x.so")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_built_library_that_is_older_than_a_header_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    folder = tmp_path / "package" / "engine"
+    folder.mkdir(parents=True)
+    (tmp_path / "pyproject.toml").touch()
+    (folder / "one.c").write_text('#include "one.h"\nint one(void) { return ONE; }\n')
+    (folder / "one.h").write_text("#define ONE 1\n")
+    built = folder.parent / f"_engine{sysconfig.get_config_var('EXT_SUFFIX')}"
+    built.touch()
+    assert engine.find(folder) == built
+    later = built.stat().st_mtime + 5
+    os.utime(folder / "one.h", (later, later))
+    assert engine.find(folder) != built
 
 
 def test_a_library_that_cannot_be_loaded(tmp_path: Path) -> None:

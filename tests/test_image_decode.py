@@ -3,6 +3,7 @@
 import io
 import os
 import struct
+import zipfile
 import zlib
 
 import numpy as np
@@ -135,6 +136,20 @@ def test_unreadable_files_are_named_and_counted(tmp_path, capsys):
     printed = capsys.readouterr().err
     assert "skipped 6 of 9 files:" in printed
     assert "  a/notes: not an image\n" in printed
+
+
+def test_a_damaged_member_of_a_zip_is_skipped(tmp_path):
+    with zipfile.ZipFile(tmp_path / "data.zip", "w", zipfile.ZIP_DEFLATED) as file:
+        for name in ("good", "wrong", "torn"):
+            file.writestr(f"a/{name}.bmp", encoded(Image.new("RGB", (40, 40)), "bmp"))
+        starts = [info.header_offset + 30 + len(info.filename) for info in file.infolist()]
+    data = bytearray((tmp_path / "data.zip").read_bytes())
+    data[starts[1] + 2] ^= 0x55
+    data[starts[2]] = 0xFF  # no such block
+    (tmp_path / "data.zip").write_bytes(data)
+    found = open_images(tmp_path / "data.zip", None, None, tmp_path)
+    assert len(found.images) == 1
+    assert {name for name, _ in found.skipped} == {"a/wrong.bmp", "a/torn.bmp"}
 
 
 def test_a_long_list_of_skipped_files_is_cut(tmp_path, capsys):

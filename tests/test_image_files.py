@@ -46,6 +46,11 @@ def test_folder_with_splits(tmp_path):
     }
 
 
+def test_splits_in_capitals(tmp_path):
+    write(tmp_path, "Train/a/1.png", "Test/a/1.png", "VAL/b/1.png")
+    assert list(layout(tmp_path)) == [("test", "a"), ("train", "a"), ("val", "b")]
+
+
 def test_folder_without_splits_and_deeper_classes(tmp_path):
     write(tmp_path, "Greek/alpha/1.png", "Greek/beta/1.png", "Latin/a/1.png")
     assert list(layout(tmp_path)) == [("", "Greek/alpha"), ("", "Greek/beta"), ("", "Latin/a")]

@@ -19,10 +19,11 @@ class CompileError(ValueError):
 def find(folder: Path = SOURCES, name: str = "_engine") -> Path:
     """The shared library: the one in the wheel, or else one compiled from the sources once and kept in the temporary folder."""
     built = folder.parent / f"{name}{sysconfig.get_config_var('EXT_SUFFIX')}"
+    files = [*sources(folder), *sorted(folder.glob("*.h"))]
     checkout = (folder.parent.parent / "pyproject.toml").exists()  # there the sources may be newer
-    if built.exists() and not (checkout and built.stat().st_mtime < max(p.stat().st_mtime for p in sources(folder))):
+    if built.exists() and not (checkout and built.stat().st_mtime < max(p.stat().st_mtime for p in files)):
         return built
-    text = b"".join(p.read_bytes() for p in [*sources(folder), *sorted(folder.glob("*.h"))]) + " ".join(FLAGS).encode()
+    text = b"".join(p.read_bytes() for p in files) + " ".join(FLAGS).encode()
     target = Path(tempfile.gettempdir()) / f"pmeta{name}-{hashlib.sha256(text).hexdigest()[:16]}-{os.getuid()}.so"
     if not target.exists():
         compile_library(target, files=sources(folder))

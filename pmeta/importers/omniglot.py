@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,7 +39,7 @@ def pictures(src: Path) -> Iterator[Picture]:
                         alphabet, character, file = match.groups()
                         seen.add(f"{alphabet}/{character}")
                         yield Picture(split_of(part, alphabet, character), f"{alphabet}/{character}", file, archive.read(info))
-        except (zipfile.BadZipFile, RuntimeError) as error:
+        except (zipfile.BadZipFile, zlib.error, RuntimeError) as error:
             raise ValueError(f"cannot read {path} ({error}): copy it again.") from None
         if len(seen) != expected:
             raise ValueError(f"{part}.zip has {expected} characters, and {path} has {len(seen)}: it is not whole.")
