@@ -11,6 +11,7 @@ from pmeta.inner import InnerLoop
 from pmeta.meta import init_meta
 from pmeta.methods import METHODS
 from pmeta.outer import Outer
+from pmeta.rl import outer as rl_outer
 from pmeta.rl.config import RLConfig
 from pmeta.rl.navigation import Navigation
 from pmeta.rl.outer import (
@@ -174,8 +175,9 @@ def test_an_update_gains_and_keeps_to_the_trust_region(name):
     assert torch.equal(outer.meta.alpha.detach(), meta.alpha) != METHODS[name].learn_alpha
 
 
-def test_where_no_fraction_of_the_step_is_good_only_the_step_sizes_move():
-    config = dataclasses.replace(CONFIG, method="maml++", backtracks=0)
+def test_where_no_fraction_of_the_step_is_good_only_the_step_sizes_move(monkeypatch):
+    monkeypatch.setattr(rl_outer, "line_search", lambda at, config: (0.0, *at(0.0)))
+    config = dataclasses.replace(CONFIG, method="maml++")
     loop, meta, data = problem("maml++")
     outer = Outer(loop, meta, schedule(config))
     info = outer_update(outer, data, config, Group())
