@@ -111,9 +111,7 @@ class ImageConfig:
         for name in ("alpha_0", "lr", "alpha_lr", "attention_lr", "attention_bias_lr"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"--{name.replace('_', '-')} must be positive, got {getattr(self, name)}.")
-        for name in ("warm_up", "freeze_at"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"--{name.replace('_', '-')} is a share of the training in [0, 1], got {getattr(self, name)}.")
+        check_shares(warm_up=self.warm_up, freeze_at=self.freeze_at)
         for name, off in (("lam", "the penalty off"), ("freeze_below", "the threshold off")):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"--{name.replace('_', '-')} must not be negative, got {getattr(self, name)}: 0 turns {off}.")
@@ -143,6 +141,13 @@ class ImageConfig:
     def updates(self) -> int:
         """Outer updates in all."""
         return -(-self.tasks // self.meta_batch)
+
+
+def check_shares(**shares: float) -> None:
+    """Raise ValueError for a share of the training that is none."""
+    for name, share in shares.items():
+        if not 0 <= share <= 1:
+            raise ValueError(f"--{name.replace('_', '-')} is a share of the training in [0, 1], got {share}.")
 
 
 def check_budget(budget: str, row: Method) -> None:

@@ -107,9 +107,8 @@ def _take_results(path: Path, content: Any, given: Given) -> None:
     if "series" not in content:
         given.tables.append(read_table(path, content))
         return
-    if content["series"] and all(
-        isinstance(s, dict) and s.get("missing") for s in content["series"]
-    ):  # nothing is measured yet
+    measured = [s for s in content["series"] if not (isinstance(s, dict) and s.get("missing"))]
+    if content["series"] and not measured:
         given.left_out.append(path)
         return
     if not path.with_suffix(".svg").exists():

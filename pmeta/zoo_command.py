@@ -40,7 +40,7 @@ def show_card(config: ZooConfig) -> None:
     if config.model not in zoo.names():
         raise ValueError(f"the models are {', '.join(zoo.names()) or 'none'}, got {config.model!r}.")
     card = zoo.card(config.model)
-    print(json.dumps(card) if config.json else zoo_card.text(card), end="\n" if config.json else "")
+    print(json.dumps(card) if config.json else zoo_card.text(card).rstrip())
 
 
 def show(cards: list[dict[str, Any]], terminal: bool) -> None:

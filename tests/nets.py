@@ -117,3 +117,7 @@ def meta_of(net: Network, method: Method, inner_steps: int = 2, alpha_0: float =
         if name.endswith((".b1", ".b2", ".alpha")):
             t.add_(drawn(t, 0.3))
     return meta.with_parameters(p)
+
+
+def changed(meta: Meta, w: dict[str, Tensor]) -> set[str]:
+    return {name for name, t in w.items() if not torch.equal(t, meta.w[name])}

@@ -104,16 +104,17 @@ def _difference(cell: Cell, found: list[tuple[Path, dict[str, Any]]], out: Path)
     if row == cell.row:
         return {}
     (reference,) = (c for c in TABLES[cell.table] if (c.row, c.column) == (row, cell.column))
-    theirs = {Run(run).config()["seed"]: e["accuracies"] for run, e in evaluated(reference, out)}
-    ours = {Run(run).config()["seed"]: e["accuracies"] for run, e in found}
-    pairs = [
-        [100 * (a - b) for a, b in zip(ours[seed], theirs[seed], strict=False)] for seed in ours if seed in theirs
-    ]  # by seed, task by task
+    ours, theirs = _by_seed(found), _by_seed(evaluated(reference, out))
+    pairs = [[100 * (a - b) for a, b in zip(ours[s], theirs[s], strict=False)] for s in ours.keys() & theirs.keys()]
     if not pairs or min(map(len, pairs)) < 2:
         return {}
     mean, ci95 = _mean_ci95(pairs)
     printed = round(cell.paper - reference.paper, 1)
     return {"versus": row, "difference": mean, "difference_ci95": ci95, "difference_paper": printed}
+
+
+def _by_seed(found: list[tuple[Path, dict[str, Any]]]) -> dict[int, list[float]]:
+    return {Run(run).config()["seed"]: e["accuracies"] for run, e in found}
 
 
 def _why_missing(cell: Cell, options: Options) -> str:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from pmeta.config import check_budget
+from pmeta.config import check_budget, check_shares
 from pmeta.methods import Method, method
 
 
@@ -78,9 +78,7 @@ class RLConfig:
                 raise ValueError(f"--{name.replace('_', '-')} must be positive, got {getattr(self, name)}.")
         if not 0 < self.discount <= 1:
             raise ValueError(f"--discount must be in (0, 1], got {self.discount}: it weighs later rewards.")
-        for name in ("warm_up", "freeze_at"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"--{name.replace('_', '-')} is a share of the training in [0, 1], got {getattr(self, name)}.")
+        check_shares(warm_up=self.warm_up, freeze_at=self.freeze_at)
         if self.seed < 0 or self.lam < 0 or self.cg_damping < 0 or self.freeze_below < 0:
             raise ValueError("--seed, --lam, --cg-damping and --freeze-below must not be negative.")
         if self.backtracks < 2:
