@@ -17,6 +17,7 @@ from pmeta import figures, workers
 from pmeta.cost_paper import ADAPTATION
 from pmeta.evaluate import TaskResult, summarise
 from pmeta.evaluate_command import EvaluateConfig, load, prepare, restore
+from pmeta.export_command import export_run
 from pmeta.methods import METHODS
 from pmeta.reproduce.paper import TABLE2
 from pmeta.runs import Run, write_json
@@ -55,14 +56,20 @@ def measured(run: Path, args: argparse.Namespace, known: dict[str, Any]) -> dict
     trained = {"planned": config.tasks, "trained": last.info["tasks"] if last else 0, "chosen_at": best.info["tasks"]}
     sha256 = hashlib.sha256((run / "best.safetensors").read_bytes()).hexdigest()
     if (known.get("sha256"), known.get("tasks")) == (sha256, args.tasks):
-        return {**known, **trained}
+        return {**known, **trained, **arena(run)}
     asked = EvaluateConfig(str(run), args.data, split="val", tasks=args.tasks, n_query=QUERIES)
     results = workers.run(results_of, (asked,), args.workers)
     summary = summarise(results)
     costs = {key: getattr(summary, key) for key in ("tasks", "accuracy", "ci95", "memory_mb", "exact_memory_mb", "gmac")}
     hits = [round(r.accuracy * config.n_way * QUERIES) for r in results]
     print(f"{run.name}: {summary.accuracy:.2f} ± {summary.ci95:.2f} %", flush=True)
-    return {"sha256": sha256, **trained, **costs, "hits": hits}
+    return {"sha256": sha256, **trained, **costs, **arena(run), "hits": hits}
+
+
+def arena(run: Path) -> dict[str, float]:
+    """What the C engine takes to adapt, in all and without the weights, which the paper does not count."""
+    exported = export_run(str(run))
+    return {"arena_mb": exported.arena_bytes / 1e6, "arena_without_weights_mb": (exported.arena_bytes - exported.state_bytes) / 1e6}
 
 
 def results_of(group: Group, asked: EvaluateConfig) -> list[TaskResult]:
@@ -74,8 +81,8 @@ def results_of(group: Group, asked: EvaluateConfig) -> list[TaskResult]:
 
 def text(known: dict[str, Any], shots: int) -> str:
     """The table of one number of shots."""
-    head = ["", "model of task", "accuracy", "difference to MAML++", "memory, paper's accounting", "exact", "GMACs of a step"]
-    head += ["the paper: accuracy", "memory", "GMACs"]
+    head = ["", "model of task", "accuracy", "difference to MAML++", "memory, paper's accounting", "exact", "C engine"]
+    head += ["without weights", "GMACs of a step", "the paper: accuracy", "memory", "GMACs"]
     base = known.get(f"{shots}shot-{MAML_PLUS}")
     rows = list(_rows(known, shots, base))
     return f"5-way {shots}-shot:\n\n{table(head, rows)}"
@@ -87,11 +94,12 @@ def _rows(known: dict[str, Any], shots: int, base: dict[str, Any] | None) -> Ite
         paper = [f"{printed:.1f} %", f"{memory:.2f} MB", f"{gmac:.2f}"]
         r = known.get(f"{shots}shot-{method}")
         if r is None:
-            yield [METHODS[method].title, "none yet", *[""] * 5, *paper]
+            yield [METHODS[method].title, "none yet", *[""] * 7, *paper]
             continue
         finished = "" if r["trained"] >= r["planned"] else f", trained to {r['trained']:,} as yet"
         tasks = f"{r['chosen_at']:,} of {r['planned']:,}{finished}"
-        ours = [f"{r['memory_mb']:.2f} MB", f"{r['exact_memory_mb']:.2f} MB", f"{r['gmac']:.2f}"]
+        memories = ("memory_mb", "exact_memory_mb", "arena_mb", "arena_without_weights_mb")
+        ours = [*(f"{r[key]:.2f} MB" for key in memories), f"{r['gmac']:.2f}"]
         paired = base and method != MAML_PLUS and base["tasks"] == r["tasks"]
         difference = _difference(r["hits"], base["hits"]) if paired else ""
         yield [METHODS[method].title, tasks, f"{r['accuracy']:.2f} ± {r['ci95']:.2f} %", difference, *ours, *paper]
