@@ -68,8 +68,9 @@ def measured(run: Path, args: argparse.Namespace, known: dict[str, Any]) -> dict
 
 def arena(run: Path) -> dict[str, float]:
     """What the C engine takes to adapt, in all and without the weights, which the paper does not count."""
-    exported = export_run(str(run))
-    return {"arena_mb": exported.arena_bytes / 1e6, "arena_without_weights_mb": (exported.arena_bytes - exported.state_bytes) / 1e6}
+    model = export_run(str(run))
+    without = model.arena_bytes - model.state_bytes
+    return {"arena_mb": model.arena_bytes / 1e6, "arena_without_weights_mb": without / 1e6}
 
 
 def results_of(group: Group, asked: EvaluateConfig) -> list[TaskResult]:
