@@ -101,8 +101,9 @@ def _rows(known: dict[str, Any], shots: int, base: dict[str, Any] | None) -> Ite
         tasks = f"{r['chosen_at']:,} of {r['planned']:,}{finished}"
         memories = ("memory_mb", "exact_memory_mb", "arena_mb", "arena_without_weights_mb")
         ours = [*(f"{r[key]:.2f} MB" for key in memories), f"{r['gmac']:.2f}"]
-        paired = base and method != MAML_PLUS and base["tasks"] == r["tasks"]
-        difference = _difference(r["hits"], base["hits"]) if paired else ""
+        difference = ""
+        if base and method != MAML_PLUS and base["tasks"] == r["tasks"]:
+            difference = _difference(r["hits"], base["hits"])
         yield [METHODS[method].title, tasks, f"{r['accuracy']:.2f} ± {r['ci95']:.2f} %", difference, *ours, *paper]
 
 
