@@ -292,7 +292,7 @@ class DeviceModel:
         if self.input_type == "float32" and not np.isfinite(x).all():
             bad = np.flatnonzero(~np.isfinite(x).all(axis=tuple(range(1, x.ndim))))
             raise ValueError(f"samples must be finite, {len(bad)} of {len(x)} are not, the first is number {bad[0]}: mend it.")
-        return np.ascontiguousarray(x)
+        return np.require(x, requirements=["C", "A"])
 
 
 def load(path: str | Path) -> DeviceModel:

@@ -180,6 +180,8 @@ def _conv(r: _Reader, at: str, a: list[Any], x: tuple[int, ...], y: tuple[int, .
 
 
 def _linear(r: _Reader, at: str, a: list[Any], x: tuple[int, ...], y: tuple[int, ...]) -> Node:
+    if prod(y[:-1]) > 65535:
+        raise ValueError(f"a linear layer takes up to 65535 rows on the device, got {prod(y[:-1])} ({at}).")
     name, params = r.named(a[1], a[2])
     return Node("fc", (r.value(a[0]),), y, name, params=params)
 

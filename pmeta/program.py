@@ -47,7 +47,8 @@ def program(model: Model, live: frozenset[str], choices: Choices) -> Program:
     """The program that updates the layers `live`."""
     b = Builder(model, live, choices)
     if model.convert:
-        words, plane = prod(model.input_shape), prod(model.input_shape[1:])
+        words = prod(model.input_shape)
+        plane = prod(model.input_shape[1:]) if len(model.input_shape) > 1 else words
         b.values[-1] = b.new("input", words * 4)
         b.emit([Instr("copy", (b.values[-1], Ref(None, model.input_at)), (words, plane))])
     for s, stage in enumerate(model.stages):

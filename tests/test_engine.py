@@ -1,6 +1,7 @@
 """The engine in C alone: gradients, memory safety, what it asks of the machine. Each program fails by its exit code."""
 
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -165,6 +166,23 @@ def test_strict_c99_without_a_warning(compiler: str, flags: tuple[str, ...], tmp
         pytest.skip(f"no {compiler} here")
     for source in engine.sources():
         subprocess.run([compiler, *STRICT, *flags, "-c", str(source), "-o", str(tmp_path / "x.o")], check=True)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="needs an x87")
+def test_processors_that_compute_in_more_than_float(tmp_path: Path) -> None:
+    subprocess.run(
+        [
+            engine.compiler(),
+            *STRICT,
+            "-mfpmath=387",
+            "-O2",
+            "-c",
+            str(engine.SOURCES / "tile.c"),
+            "-o",
+            str(tmp_path / "x.o"),
+        ],
+        check=True,
+    )
 
 
 def test_the_wheel_compiles_every_file() -> None:

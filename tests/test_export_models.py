@@ -78,6 +78,10 @@ MODELS: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
         ),
         (3, 4, 4),
     ),
+    "a wide pool with a wide edge": (
+        nn.Sequential(nn.Conv1d(1, 4, 3), nn.AvgPool1d(600, 100, 300), nn.Flatten(), nn.Linear(28, 5)),
+        (1, 602),
+    ),
     "ReLU in place, by its input's name": (Wired([nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(8, 5)], in_place), (6,)),
 }
 
@@ -101,6 +105,19 @@ def test_the_engine_equals_pytorch(name: str, method: str) -> None:
     for name, w in device.weights().items():
         moved = float((adapted[name] - meta.w[name]).abs().max())
         np.testing.assert_allclose(w, adapted[name].detach().numpy(), rtol=1e-5, atol=0.01 * moved + 1e-7, err_msg=name)
+
+
+@pytest.mark.parametrize("method", ["maml", "pmeta"])
+def test_bytes_that_are_no_picture(method: str) -> None:
+    """A vector is one channel: one scale and one shift for all of it."""
+    generator = torch.Generator().manual_seed(0)
+    net, row = take_in(nn.Sequential(nn.Linear(20, 8), nn.ReLU(), nn.Linear(8, 5)), torch.zeros(1, 20)), METHODS[method]
+    meta = trained(net, row, generator, alpha_0=0.02, steps=2)
+    device = DeviceModel(export(net, meta, row, (20,), input_type="uint8", scale=[0.01], shift=[-1.0]).data)
+    x = torch.randint(0, 256, (3, 20), generator=generator, dtype=torch.uint8)
+    with torch.no_grad():
+        expected = net.run(meta.w, x * 0.01 - 1.0)[0].numpy()
+    np.testing.assert_allclose(device.scores(x.numpy()), expected, rtol=1e-4, atol=1e-5)
 
 
 def stop(m: Any, x: Tensor) -> Tensor:
@@ -133,6 +150,7 @@ REFUSED: dict[str, tuple[Sequence[nn.Module], Callable[..., Tensor], tuple[int, 
     "detach": ([nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(8, 5)], stop, (6,), "the model calls detach"),
     "view": ([nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(8, 5)], on_a_view, (6,), "in place on what is read in another shape"),
     "unread": ([nn.Linear(6, 8), nn.Linear(8, 3), nn.Linear(8, 5)], unread, (6,), "but nothing reads b: leave it out"),
+    "rows": ([nn.Linear(2, 2)], lambda m, x: m.a(x), (70000, 2), "up to 65535 rows on the device, got 70000"),
     "no_grad": ([nn.Linear(6, 8), nn.Linear(8, 5)], frozen, (6,), "the model calls"),
 }
 

@@ -183,7 +183,7 @@ size_t pm_conv_bw_x_scratch(const pm_geom *g, int strip)
 static void turn_weights(float *a, const float *w, int rows, int filters, int c, int c_count, int taps)
 {
     for (int r = 0; r < rows; r++)
-        for (int f = 0; f < filters; f++, a += taps) memcpy(a, w + ((size_t)f * c_count + c + r) * taps, (size_t)taps * sizeof(float));
+        for (int f = 0; f < filters; f++, a += taps) memmove(a, w + ((size_t)f * c_count + c + r) * taps, (size_t)taps * sizeof(float));
 }
 
 /* g(x_{l-1}) (+)= w^T g(y_l): every input pixel gathers from the output pixels that read it. */

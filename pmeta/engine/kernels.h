@@ -4,8 +4,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Compiled for AVX2 as well where the compiler can choose at load time; plain C everywhere else. */
-#if defined(__x86_64__) && defined(__GNUC__) && __GNUC__ >= 12 && !defined(__clang__) && defined(__linux__) && !defined(__SANITIZE_ADDRESS__)
+/* Compiled for AVX2 as well where the loader can choose (glibc's can, but not under a sanitizer); plain C everywhere else. */
+#if defined(__x86_64__) && defined(__GNUC__) && __GNUC__ >= 12 && !defined(__clang__) && defined(__GLIBC__) && \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define PM_FAST __attribute__((target_clones("default", "arch=x86-64-v3")))
 #else
 #define PM_FAST

@@ -49,6 +49,7 @@ static uint64_t space_bytes(const pm_model *m, const pm_program *p, unsigned spa
 static int good_input(const pm_model *m, const pm_instr *i, const pm_operands *o, int slot)
 {
     const pm_header *h = pm_head(m);
+    if (i->op == PM_OP_UPDATE) return 0; /* it runs in pm_step, when the sample may be gone */
     if (h->input_type == PM_FLOAT32) return 1;
     if (!(o->input & 1u << slot)) return 0;
     if (i->op == PM_OP_COPY) return i->p[1] == h->input_plane;
@@ -78,7 +79,8 @@ static int good_instr(const pm_model *m, const pm_program *p, const pm_instr *i,
     return 1;
 }
 
-static int good_section(const pm_model *m, const pm_program *p, uint32_t first, uint32_t count)
+/* Updates have a section to themselves: elsewhere there may be no step whose sizes they could take. */
+static int good_section(const pm_model *m, const pm_program *p, uint32_t first, uint32_t count, int updates)
 {
     const pm_instr *all = pm_instrs(m);
     for (uint32_t i = first; i < first + count; i++) {
@@ -90,7 +92,7 @@ static int good_section(const pm_model *m, const pm_program *p, uint32_t first, 
             i++;
         }
         for (uint32_t j = i; j < i + body; j++)
-            if (!good_instr(m, p, &all[j], rounds)) return 0;
+            if ((all[j].op == PM_OP_UPDATE) != updates || !good_instr(m, p, &all[j], rounds)) return 0;
         i += body - 1;
     }
     return 1;
@@ -101,16 +103,18 @@ static int in_arena(const pm_program *p, uint32_t at, uint64_t bytes)
     return PM_SPACE(at) == PM_ARENA && at % 4 == 0 && at + bytes <= p->arena_bytes;
 }
 
+static uint64_t end(const pm_program *p) { return (uint64_t)p->first + p->forward + p->backward + p->update + p->merge; }
+
 static int good_program(const pm_model *m, const pm_program *p)
 {
     const pm_header *h = pm_head(m);
-    const uint64_t out = (uint64_t)h->outputs * 4, end = (uint64_t)p->first + p->forward + p->backward + p->update + p->merge;
-    if (end > h->instrs || p->arena_bytes > h->arena_bytes) return 0;
+    const uint64_t out = (uint64_t)h->outputs * 4;
+    if (end(p) > h->instrs || p->arena_bytes > h->arena_bytes) return 0;
     if (!in_arena(p, p->output, out) || !in_arena(p, p->acc, p->acc_bytes)) return 0;
     if (p->backward && !in_arena(p, p->g_output, out)) return 0;
-    return good_section(m, p, p->first, p->forward) && good_section(m, p, p->first + p->forward, p->backward) &&
-           good_section(m, p, p->first + p->forward + p->backward, p->update) &&
-           good_section(m, p, p->first + p->forward + p->backward + p->update, p->merge);
+    return good_section(m, p, p->first, p->forward, 0) && good_section(m, p, p->first + p->forward, p->backward, 0) &&
+           good_section(m, p, p->first + p->forward + p->backward, p->update, 1) &&
+           good_section(m, p, p->first + p->forward + p->backward + p->update, p->merge, 0);
 }
 
 static int good_contents(const pm_model *m)
@@ -123,8 +127,11 @@ static int good_contents(const pm_model *m)
     for (uint32_t k = 0; k < h->steps; k++)
         if (step[k] >= h->programs) return 0;
     if (pm_programs(m)[0].arena_bytes > h->infer_bytes || pm_programs(m)[0].backward || pm_programs(m)[0].update) return 0;
-    for (uint32_t i = 0; i < h->programs; i++)
-        if (!good_program(m, pm_programs(m) + i)) return 0;
+    for (uint32_t i = 0; i < h->programs; i++) {
+        const pm_program *p = pm_programs(m) + i;
+        if (i && p->first < end(p - 1)) return 0; /* no instruction is in two, so that each is checked once */
+        if (!good_program(m, p)) return 0;
+    }
     return 1;
 }
 

@@ -21,7 +21,7 @@ static int good_geom(const pm_geom *g, int tap)
 {
     if (!between(g->c_in, 1, LIMIT) || !between(g->c_out, 1, LIMIT) || !between(g->h, 1, SIDE) || !between(g->w, 1, SIDE)) return 0;
     if (!between(g->kh, 1, tap) || !between(g->kw, 1, tap) || !between(g->sh, 1, tap) || !between(g->sw, 1, tap)) return 0;
-    if (!between(g->ph, 0, TAP) || !between(g->pw, 0, TAP) || !between(g->dh, 1, TAP) || !between(g->dw, 1, TAP)) return 0;
+    if (!between(g->ph, 0, tap) || !between(g->pw, 0, tap) || !between(g->dh, 1, TAP) || !between(g->dw, 1, TAP)) return 0;
     if (!between(g->groups, 1, LIMIT) || g->c_in % g->groups || g->c_out % g->groups) return 0;
     if (!between(g->ho, 1, SIDE) || !between(g->wo, 1, SIDE)) return 0;
     if (g->h + 2 * g->ph < g->dh * (g->kh - 1) + 1 || g->w + 2 * g->pw < g->dw * (g->kw - 1) + 1) return 0;

@@ -11,7 +11,8 @@
  *     pm_infer(&m, query, scores);                with the adapted weights
  *
  * Every call returns PM_OK or a status that pm_message explains. A sample is m.input_bytes of uint8 or float32
- * (m.input_type), channel by channel; it is read in place and must stay valid during the call only. */
+ * (m.input_type), channel by channel; it is read in place and must stay valid during the call only (from pm_forward on until
+ * pm_backward has returned). float32 samples are 4-byte aligned. */
 #ifndef PMETA_H
 #define PMETA_H
 #include <stddef.h>
@@ -29,7 +30,7 @@ typedef enum {
     PM_TRUNCATED,        /* fewer bytes than the header promises */
     PM_CHECKSUM,         /* the bytes were changed on the way */
     PM_CORRUPT,          /* an offset, a size or an instruction does not fit */
-    PM_ALIGNMENT,        /* file or arena is not 4-byte aligned */
+    PM_ALIGNMENT,        /* file, arena or float32 sample is not 4-byte aligned */
     PM_ARENA_TOO_SMALL,  /* fewer than m.arena_bytes (infer_bytes, to infer only) */
     PM_ORDER,            /* a call out of order: open, start, begin, feed, step */
     PM_LABEL,            /* a label, or a number of classes, is beyond the model's; or the model is no classifier (rows > 1) */

@@ -14,24 +14,24 @@ static void *address(const pm_model *m, const pm_instr *i, int slot, uint32_t ro
 }
 
 /* The operand that may be the sample itself, with the scores of its channels. */
-static pm_source source(const pm_model *m, const pm_instr *i, int slot, const float *gamma, uint32_t cap)
+static pm_source source(const pm_model *m, const pm_instr *i, int slot, uint32_t round, const float *gamma, uint32_t cap)
 {
     const pm_header *h = pm_head(m);
     const float *scale = (const float *)(const void *)(m->file + h->at_scale);
     const int u8 = PM_SPACE(i->at[slot]) == PM_INPUT && h->input_type == PM_UINT8;
-    const pm_source s = {address(m, i, slot, 0), u8 ? scale : NULL, u8 ? scale + h->input_channels : NULL, gamma, u8, cap > 0, (int)cap};
+    const pm_source s = {address(m, i, slot, round), u8 ? scale : NULL, u8 ? scale + h->input_channels : NULL, gamma, u8, cap > 0, (int)cap};
     return s;
 }
 
 static void copy(float *y, const pm_model *m, const pm_instr *i, uint32_t round)
 {
-    const pm_source s = source(m, i, 1, NULL, 0);
+    const pm_source s = source(m, i, 1, round, NULL, 0);
     if (!s.u8) {
-        memmove(y, address(m, i, 1, round), (size_t)i->p[0] * sizeof(float));
+        memmove(y, s.data, (size_t)i->p[0] * sizeof(float));
         return;
     }
     const size_t start = PM_OFFSET(i->at[1]) + (size_t)round * i->step[1];
-    const unsigned char *x = (const unsigned char *)m->x + start;
+    const unsigned char *x = s.data;
     for (size_t j = 0; j < i->p[0]; j++) {
         const size_t c = (start + j) / i->p[1];
         y[j] = (float)x[j] * s.scale[c] + s.shift[c];
@@ -74,11 +74,11 @@ static void execute(pm_model *m, const pm_instr *i, uint32_t round)
     reach(m, i, round);
     switch (i->op) {
     case PM_OP_CONV:
-        x = source(m, i, 1, NULL, 0);
+        x = source(m, i, 1, round, NULL, 0);
         pm_conv(AT(0), &x, AT(2), AT(3), AT(4), g, (int)round * b, b, c);
         break;
     case PM_OP_CONV_BW_W:
-        x = source(m, i, 2, AT(3), p[1]);
+        x = source(m, i, 2, round, AT(3), p[1]);
         pm_conv_bw_w(AT(0), AT(1), &x, AT(4), AT(5), g, c);
         break;
     case PM_OP_CONV_BW_X: pm_conv_bw_x(AT(0), AT(1), AT(2), AT(3), g, c, i->flags & PM_FLAG_ADD); break;
@@ -98,12 +98,12 @@ static void execute(pm_model *m, const pm_instr *i, uint32_t round)
     case PM_OP_FC_BW_W: pm_fc_bw_w(AT(0), AT(1), AT(2), AT(3), AT(4), a, b, c, d); break;
     case PM_OP_FC_BW_X: pm_fc_bw_x(AT(0), AT(1), AT(2), a, b, c, i->flags & PM_FLAG_ADD); break;
     case PM_OP_SCORE:
-        x = source(m, i, 1, NULL, 0);
+        x = source(m, i, 1, round, NULL, 0);
         pm_score(AT(0), &x, AT(2), AT(3), a, b, i->flags & PM_FLAG_ROWS, pm_float(p[2]), i->flags & PM_FLAG_BACKWARD);
         break;
     case PM_OP_COMPACT: pm_compact(AT(0), AT(1), a, b, c, i->flags & PM_FLAG_ROWS); break;
     case PM_OP_SCORE_SUM:
-        x = source(m, i, 1, NULL, 0);
+        x = source(m, i, 1, round, NULL, 0);
         pm_score_sum(AT(0), &x, AT(2), AT(3), a, b, i->flags & PM_FLAG_ROWS, i->flags & PM_FLAG_BACKWARD);
         break;
     case PM_OP_SCORE_MEAN: pm_score_mean(AT(0), AT(1), AT(2), a, pm_float(p[2]), m->in_batch); break;
@@ -173,11 +173,14 @@ pm_status pm_write_state(pm_model *m, const void *state, size_t bytes)
     return PM_OK;
 }
 
+static int aligned(const pm_model *m, const void *x) { return m->input_type == PM_UINT8 || (uintptr_t)x % 4 == 0; }
+
 /* Between the samples of a step the accumulators hold their sum, and inference would run over them. */
 pm_status pm_infer(pm_model *m, const void *x, float *output)
 {
     if (!m || !x || !output) return PM_ARGUMENT;
     if (m->phase < STARTED || m->phase == HALFWAY || (m->phase == FEEDING && m->fed > 0)) return PM_ORDER;
+    if (!aligned(m, x)) return PM_ALIGNMENT;
     m->x = x;
     run(m, pm_programs(m)->first, pm_programs(m)->forward);
     memcpy(output, m->arena + pm_programs(m)->output, (size_t)m->outputs * sizeof(float));
@@ -208,6 +211,7 @@ pm_status pm_forward(pm_model *m, const void *x, float *output)
 {
     if (!m || !x) return PM_ARGUMENT;
     if (m->phase != FEEDING || m->step >= m->steps || m->fed >= m->support) return PM_ORDER;
+    if (!aligned(m, x)) return PM_ALIGNMENT;
     const pm_program *p = current(m);
     if (m->fed == 0) memset(m->arena + p->acc, 0, p->acc_bytes);
     if (m->fed == 0 && p->acc + (size_t)p->acc_bytes > m->high_water) m->high_water = p->acc + (size_t)p->acc_bytes;
@@ -279,7 +283,7 @@ const char *pm_message(pm_status status)
     case PM_TRUNCATED: return "the file ends before the length in its header: copy it again";
     case PM_CHECKSUM: return "the checksum does not fit: the file was changed or damaged, copy it again";
     case PM_CORRUPT: return "the file holds an offset, a size or an instruction that does not fit: export it again";
-    case PM_ALIGNMENT: return "file and arena must start at addresses that 4 divides";
+    case PM_ALIGNMENT: return "file, arena and float32 samples must start at addresses that 4 divides";
     case PM_ARENA_TOO_SMALL: return "the arena is smaller than the model needs: give it arena_bytes (infer_bytes to infer only)";
     case PM_ORDER: return "call out of order: open, start, begin, then in each step feed every support sample and step";
     case PM_LABEL: return "labels are 0 to classes - 1, and classes at most as many as outputs; a model with many rows takes pm_forward and pm_backward";

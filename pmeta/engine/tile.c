@@ -1,8 +1,9 @@
 /* The one inner loop of every convolution: a 4 x 16 tile of a matrix product, kept in registers. */
 #include "kernels.h"
 
-/* Eight floats at once. GCC and Clang have a type for it on every target; elsewhere it is an array and a loop. */
-#ifdef __GNUC__
+/* Eight floats at once. GCC and Clang have a type for it on every target that computes in float; elsewhere (x87 computes in more)
+ * it is an array and a loop. */
+#if defined(__GNUC__) && (__FLT_EVAL_METHOD__ == 0 || __FLT_EVAL_METHOD__ == 16)
 typedef float eight __attribute__((vector_size(32), aligned(4), may_alias));
 #define LOAD(p) (*(const eight *)(const void *)(p))
 #define ADD_SCALED(sum, s, v) ((sum) += (s) * (v))

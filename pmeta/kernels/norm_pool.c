@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#if defined(__GNUC__) && defined(__x86_64__) && defined(__linux__)
+#if defined(__GNUC__) && defined(__x86_64__) && defined(__GLIBC__) && !defined(__SANITIZE_THREAD__)
 #define FAST __attribute__((target_clones("arch=haswell", "default")))
 #define ALONG static inline __attribute__((always_inline)) /* compiled again for each processor that FAST names */
 #else
