@@ -3,10 +3,10 @@
 import io
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 
-from pmeta.errors import WorkerDiedError, for_user
+from pmeta.errors import WorkerDiedError, for_user, how_to_install
 
 COMMANDS = {  # name: (module:function that takes the arguments and may return an exit code, one line of help)
     "quickstart": ("pmeta.quickstart:main", "train and compare all methods on embedded data, in three minutes"),
@@ -54,17 +54,13 @@ def _dispatch(argv: list[str]) -> int:
         return 0
     if argv[0] not in COMMANDS:
         raise ValueError(f"the commands are {', '.join(COMMANDS)}, got {argv[0]!r}: see pmeta --help.")
-    return _find(argv[0])(argv[1:]) or 0
-
-
-def _find(command: str) -> Callable[[list[str]], int | None]:
-    module, function = COMMANDS[command][0].split(":")
+    module, function = COMMANDS[argv[0]][0].split(":")
     try:
-        return getattr(import_module(module), function)
+        return getattr(import_module(module), function)(argv[1:]) or 0
     except ModuleNotFoundError as error:
         if error.name not in TRAINING:
             raise
-        raise ValueError(f"pmeta {command} needs {error.name}, which is not installed: pip install 'p-meta[train]'.") from None
+        raise ValueError(f"pmeta {argv[0]} needs {error.name}, which is not installed: {how_to_install('train')}.") from None
 
 
 def usage() -> str:

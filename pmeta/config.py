@@ -176,6 +176,7 @@ def _paper() -> dict[str, ImageConfig]:
     named = {}
     for backbone, shots in (("4conv", 1), ("4conv", 5), ("resnet12", 1), ("resnet12", 5)):
         named[f"miniimagenet-{backbone}-5way-{shots}shot"] = ImageConfig(
+            data="",  # to be given
             backbone="4conv" if backbone == "4conv" else "resnet12",
             n_shot=shots,
             meta_batch=2 if (backbone, shots) == ("resnet12", 5) else 4,

@@ -11,6 +11,11 @@ class DivergedError(ValueError):
     """Numbers of a training are no numbers any more; its last good checkpoint is the way back."""
 
 
+def how_to_install(extra: str) -> str:
+    """The command that brings what an option needs, with the versions that the tests run with."""
+    return f"run pip install --constraint constraints.txt '.[{extra}]' in a checkout of pmeta"
+
+
 def for_user(error: BaseException) -> bool:
     """Whether its message is all that is shown: a file that is missing, forbidden or of another kind, or a ValueError raised in
     this package. Others are bugs."""

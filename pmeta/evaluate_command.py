@@ -19,7 +19,7 @@ from pmeta.evaluate import Summary, TaskResult, evaluate_task, evaluation_loop, 
 from pmeta.images import ImageSet, check_enough, open_split
 from pmeta.layers import Network
 from pmeta.meta import Meta
-from pmeta.runs import Checkpoint, fitting, open_run, plain
+from pmeta.runs import Checkpoint, open_run, plain, restored
 from pmeta.train import build, choose_device, task
 from pmeta.workers import Group
 
@@ -133,8 +133,7 @@ def restore(
 ) -> tuple[Network, Meta]:
     """The network of a run with the weights, step sizes and attention of a checkpoint."""
     net, meta = build(config, image, device)
-    fitted = {name: t.to(device) for name, t in fitting(tensors, {**meta.parameters(), "mask": meta.mask}).items()}
-    return net, dataclasses.replace(meta.with_parameters(fitted), mask=fitted["mask"].bool())
+    return net, restored(meta, tensors)
 
 
 def evaluate(group: Group, config: EvaluateConfig) -> tuple[list[str], Summary]:

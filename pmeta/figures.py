@@ -34,12 +34,13 @@ def accuracy_against_memory(results: Sequence[dict[str, Any]], path: Path) -> No
 
 
 def learning_curves(runs: Sequence[tuple[str, Sequence[dict[str, Any]]]], path: Path) -> None:
-    """Validation accuracy with CI95 over tasks, for runs given as (label, metrics)."""
+    """Validation accuracy with CI95 over tasks, for runs given as (label, metrics); titles of methods have their colours."""
+    colors = {METHODS[name].title: color for name, color in COLORS.items()}
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
     axes = figure.add_subplot()
     for label, metrics in runs:
         tasks, accuracy, ci95 = ([m[key] or 0.0 for m in metrics] for key in ("tasks", "val_accuracy", "val_ci95"))
-        (line,) = axes.plot(tasks, accuracy, marker=".", label=label)
+        (line,) = axes.plot(tasks, accuracy, marker=".", label=label, color=colors.get(label))
         low, high = ([a + sign * c for a, c in zip(accuracy, ci95, strict=True)] for sign in (-1, 1))
         axes.fill_between(tasks, low, high, alpha=0.15, color=line.get_color())
     axes.set(xlabel="tasks trained on", ylabel="validation accuracy (%)")

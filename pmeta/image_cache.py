@@ -49,7 +49,9 @@ def open_or_build(folder: Path, key: str, mark: str, root: str, build: Callable[
         (folder / ".lock").touch()
     except OSError as error:
         raise ValueError(f"cannot write decoded images to {folder} ({error}): set PMETA_CACHE to a folder.") from None
-    with _locked(folder / ".lock"):
+    with _locked(folder / ".lock") as alone:
+        if alone:
+            _drop_unfinished(folder)
         cached = _open(data, index)
         if cached is None:
             _write(data, index, root, build)
@@ -86,6 +88,13 @@ def _write(data: Path, index: Path, root: str, build: Callable[[BinaryIO], dict[
         new_index.unlink(missing_ok=True)
 
 
+def _drop_unfinished(folder: Path) -> None:
+    """Remove what processes that were killed left, which may be gigabytes."""
+    for kind in ("u8", "json"):
+        for left in folder.glob(f"*.{kind}.*.tmp"):
+            left.unlink(missing_ok=True)
+
+
 def _drop_stale(folder: Path, key: str, index: Path, root: str) -> None:
     """Remove what an older state of the same source left; processes that hold it mapped keep it until they end."""
     for old in folder.glob(f"{glob.escape(key)}-*.json"):
@@ -96,10 +105,13 @@ def _drop_stale(folder: Path, key: str, index: Path, root: str) -> None:
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def _locked(path: Path) -> Iterator[bool]:
+    """Whether others are kept out: without locks the work is done twice, not wrongly."""
     with open(path, "w") as file:
-        with contextlib.suppress(ImportError, OSError):  # without locks the work is done twice, not wrongly
+        locked = False
+        with contextlib.suppress(ImportError, OSError):
             import fcntl
 
             fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+            locked = True
+        yield locked

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sized
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,10 +14,14 @@ from torch import Tensor, nn
 
 from pmeta import methods
 from pmeta.cost import Cost, cost
+from pmeta.export import export
+from pmeta.files import write_atomically
+from pmeta.images import SCALE, SHIFT
 from pmeta.inner import InnerLoop, Loss, cross_entropy
 from pmeta.intake import take_in
 from pmeta.meta import Weights, init_meta
 from pmeta.outer import Outer, Schedule
+from pmeta.runs import read_checkpoint, restored, write_checkpoint
 from pmeta.step_sizes import freeze, mu_fw_bound, updated_layers
 from pmeta.workers import keep_freed_memory
 
@@ -25,7 +30,7 @@ Task = tuple[Any, Any, Any, Any]
 
 
 class Learner:
-    """A model, the method that adapts it, and all that meta-training learns.
+    """A model, the method that adapts it, and all that meta-training learns: `meta`. The model itself keeps its first weights.
 
     >>> model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 2))
     >>> learner = Learner(model, torch.zeros(1, 1, 8, 8), inner_steps=1)
@@ -58,7 +63,7 @@ class Learner:
         self.method = methods.method(method) if isinstance(method, str) else method
         self.meta = init_meta(self.net, self.method, inner_steps, alpha_0, torch.Generator().manual_seed(seed))
         self.loop = InnerLoop(self.net, self.method, loss, recompute=recompute, replay=replay)
-        self.alpha_0 = alpha_0
+        self.alpha_0, self.sample_shape = alpha_0, tuple(example.shape[1:])
 
     def meta_train(
         self, tasks: Iterable[Task], n_tasks: int | None = None, meta_batch: int = 4, progress: bool = True, **schedule: float
@@ -95,6 +100,29 @@ class Learner:
         """The output of the model with the weights w."""
         with torch.no_grad(), _evaluating(self.net.model):
             return torch.func.functional_call(self.net.model, w, (x,))
+
+    def save(self, path: str | Path) -> None:
+        """Keep what was learned (weights, step sizes, attention, the layers that live) in a safetensors file."""
+        write_checkpoint(Path(path), {**self.meta.parameters(), "mask": self.meta.mask}, {"method": self.method.title})
+
+    def load(self, path: str | Path) -> None:
+        """Take what `save` kept, of a learner that was made with the same model, method and steps."""
+        self.meta = restored(self.meta, read_checkpoint(Path(path)).tensors)
+
+    def export(self, path: str | Path, pixels: bool = False, batch: int | None = 1) -> None:
+        """Write the model for the device: `pmeta.device`, `pmeta adapt` or C.
+
+        It reads float32 samples as they are or, with `pixels`, raw pictures, which it normalises as `open_split` and `pmeta
+        adapt` have them. Attention is that of `batch` samples at a time (None: the whole support set)."""
+        if pixels and len(self.sample_shape) != 3:
+            raise ValueError(f"pixels are those of a picture, channels x height x width, got samples of {self.sample_shape}.")
+        kind, channels = "uint8" if pixels else "float32", self.sample_shape[0] if pixels else 1
+        scale, shift = [SCALE] * channels, [SHIFT] * channels
+        with _evaluating(self.net.model):
+            made = export(
+                self.net, self.meta, self.method, self.sample_shape, input_type=kind, scale=scale, shift=shift, batch=batch
+            )
+        write_atomically(Path(path), made.data)
 
     def cost(self, samples: int, batch: int = 1) -> Cost:
         """What adapting to `samples` samples takes, at most, with the layers that live now."""

@@ -10,6 +10,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
 from pmeta.cost import Cost
+from pmeta.errors import how_to_install
 from pmeta.evaluate import summarise
 from pmeta.methods import Method
 from pmeta.outer import Outer
@@ -196,5 +197,5 @@ def _tensorboard(run: Run, config: Settings) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        raise ValueError("--tensorboard needs the package tensorboard: pip install 'p-meta[tensorboard]'.") from None
+        raise ValueError(f"--tensorboard needs the package tensorboard: {how_to_install('tensorboard')}.") from None
     return SummaryWriter(run.path / "tensorboard")

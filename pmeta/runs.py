@@ -17,6 +17,8 @@ if TYPE_CHECKING:  # what reads JSON alone starts without torch
     from _typeshed import DataclassInstance
     from torch import Tensor
 
+    from pmeta.meta import Meta
+
 Settings = TypeVar("Settings", bound="DataclassInstance")
 VERSIONED = ("torch", "numpy", "safetensors", "pillow")
 
@@ -32,20 +34,42 @@ class Checkpoint(NamedTuple):
     info: dict[str, Any]
 
 
-def fitting(tensors: "dict[str, Tensor]", like: "dict[str, Tensor]") -> "dict[str, Tensor]":
-    """The tensors of a checkpoint under the names of `like`.
+def restored(meta: "Meta", tensors: "dict[str, Tensor]") -> "Meta":
+    """`meta` with the weights, step sizes, attention and mask of a checkpoint.
 
     Raises ValueError where one is missing, has another shape, or holds what is no number."""
+    like = {**meta.parameters(), "mask": meta.mask}
     for name, wanted in like.items():
         found = tuple(tensors[name].shape) if name in tensors else "nothing"
         if found != tuple(wanted.shape):
             raise ValueError(
-                f"a checkpoint fits the config.json beside it, where {name} has the shape {tuple(wanted.shape)}, got {found}: "
-                "give a run folder as training left it."
+                f"a checkpoint fits its network and method, where {name} has the shape {tuple(wanted.shape)}, got {found}: "
+                "give one that was written for the same."
             )
         if not tensors[name].isfinite().all():
-            raise ValueError(f"weights must be finite, {name} of the checkpoint is not: train again, with a smaller --lr.")
-    return {name: tensors[name] for name in like}
+            raise ValueError(f"weights must be finite, {name} of the checkpoint is not: train again, with a smaller lr.")
+    moved = {name: tensors[name].to(wanted.device) for name, wanted in like.items()}
+    return dataclasses.replace(meta.with_parameters(moved), mask=moved["mask"].bool())
+
+
+def write_checkpoint(path: Path, tensors: "dict[str, Tensor]", info: dict[str, Any]) -> None:
+    """One file, tensors and info together, atomically."""
+    from safetensors.torch import save
+
+    own = {key: t.detach().cpu().contiguous() for key, t in tensors.items()}
+    write_atomically(path, save(own, {"info": json.dumps(info)}))
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """The file that `write_checkpoint` wrote."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            return Checkpoint(tensors, json.loads(file.metadata()["info"]))
+    except (SafetensorError, TypeError, KeyError, ValueError) as error:
+        raise ValueError(f"{path} is no checkpoint of ours ({error}): remove it to begin anew.") from None
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -162,25 +186,13 @@ class Run:
 
     def save(self, name: str, tensors: "dict[str, Tensor]", info: dict[str, Any]) -> None:
         """Write the checkpoint `name`: one file, tensors and info together, and the info once more as JSON."""
-        from safetensors.torch import save
-
-        own = {key: t.detach().cpu().contiguous() for key, t in tensors.items()}
-        write_atomically(self.path / f"{name}.safetensors", save(own, {"info": json.dumps(info)}))
+        write_checkpoint(self.path / f"{name}.safetensors", tensors, info)
         write_json(self.path / f"{name}.json", info)
 
     def load(self, name: str) -> Checkpoint | None:
         """The checkpoint `name`, or None where there is none."""
-        from safetensors import SafetensorError, safe_open
-
         path = self.path / f"{name}.safetensors"
-        if not path.exists():
-            return None
-        try:
-            with safe_open(path, framework="pt") as file:
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-                return Checkpoint(tensors, json.loads(file.metadata()["info"]))
-        except (SafetensorError, TypeError, KeyError, ValueError) as error:
-            raise ValueError(f"{path} is no checkpoint of ours ({error}): remove it to begin anew.") from None
+        return read_checkpoint(path) if path.exists() else None
 
     def log(self, record: dict[str, Any]) -> int:
         """Append a line to metrics.jsonl; returns its length, to be kept in the next checkpoint."""

@@ -6,6 +6,7 @@ from typing import Any
 import tyro
 
 from pmeta.config import NAMED as IMAGES
+from pmeta.config import ImageConfig
 from pmeta.rl.config import NAMED as RL
 from pmeta.rl.config import RLConfig
 
@@ -28,6 +29,8 @@ def main(argv: list[str]) -> None:
     config = parse(argv)
     if not config.out:
         raise ValueError("--out names the run folder, got none: say where to keep the run, as in --out runs/first.")
+    if isinstance(config, ImageConfig) and not config.data:
+        raise ValueError("--data names the pictures, got none: give --data DIR, or --data glyphs for the embedded set.")
     from pmeta import workers
 
     if isinstance(config, RLConfig):

@@ -108,10 +108,16 @@ def test_a_device_has_no_torch(model: Path, pictures: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code, *map(str, command)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert set(json.loads(done.stdout)["predictions"].values()) <= set(NAMES)
-    blocked = subprocess.run([sys.executable, "-c", code, "export", "run"], capture_output=True, text=True, check=False)
-    assert (blocked.returncode, blocked.stdout) == (2, "")
-    assert blocked.stderr.startswith("pmeta: error: pmeta export needs ")
-    assert blocked.stderr.endswith(", which is not installed: pip install 'p-meta[train]'.\n")
+    install = "run pip install --constraint constraints.txt '.[train]' in a checkout of pmeta"
+    for other in (
+        ["export", "run"],
+        ["train", "glyphs-4conv-5way-1shot", "--out", "run"],
+        ["reproduce", "table1", "--out", "r"],
+    ):
+        blocked = subprocess.run([sys.executable, "-c", code, *other], capture_output=True, text=True, check=False)
+        assert (blocked.returncode, blocked.stdout) == (2, "")
+        assert blocked.stderr.startswith(f"pmeta: error: pmeta {other[0]} needs ")
+        assert blocked.stderr.endswith(f", which is not installed: {install}.\n")
 
 
 def test_queries_of_some_classes(model: Path, pictures: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,7 +21,7 @@ def written(programs: list[RawProgram], instrs: list[RawInstr], steps: int = 1, 
     constants.add("w", np.array([1.0, 1.0], "f4"))
     sizes = {"arena_bytes": 256, "infer_bytes": 256, "state_bytes": 4, "input_type": 0, "input_channels": 1, "input_plane": 1}
     fields = {**sizes, "outputs": 1, "rows": 1, "steps": steps, "layers": 1, "batch": 1, **header}
-    geoms = [(1, 1, 1, fields["outputs"], 1, 1, 1, 1, 1, 1, 0, 0, 1, 1, 1)]
+    geoms: list[tuple[int, ...]] = [(1, 1, 1, fields["outputs"], 1, 1, 1, 1, 1, 1, 0, 0, 1, 1, 1)]
     shape = [fields["input_channels"], fields["input_plane"]]
     meta: dict[str, Any] = {"input_shape": shape, "state": [{"name": "w", "shape": [1]}], "classes": []}
     scale = np.ones((2, fields["input_channels"]))

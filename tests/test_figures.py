@@ -51,11 +51,12 @@ def test_learning_curves(tmp_path: Path, drawn: list[matplotlib.figure.Figure]) 
         {"tasks": 10, "val_accuracy": 20.0, "val_ci95": None},  # a validation of one task has no CI95
         {"tasks": 20, "val_accuracy": 30.0, "val_ci95": 2.0},
     ]
-    figures.learning_curves([("p-Meta", metrics), ("MAML", [])], tmp_path / "x.png")
+    figures.learning_curves([("mine", metrics), ("MAML", [])], tmp_path / "x.png")
     assert is_picture(tmp_path / "x.png")
-    line = drawn[0].axes[0].lines[0]
-    assert np.asarray(line.get_xydata()).tolist() == [[10.0, 20.0], [20.0, 30.0]]
-    assert line.get_label() == "p-Meta"
+    mine, maml = drawn[0].axes[0].lines
+    assert np.asarray(mine.get_xydata()).tolist() == [[10.0, 20.0], [20.0, 30.0]]
+    assert mine.get_label() == "mine"
+    assert maml.get_color() == COLORS["maml"]
 
 
 def test_step_sizes(tmp_path: Path, drawn: list[matplotlib.figure.Figure]) -> None:

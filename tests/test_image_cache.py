@@ -42,6 +42,14 @@ def test_a_cut_or_broken_copy_is_built_again(tmp_path):
     assert open_or_build(tmp_path, "key", "mark", "root", build).images.ravel().tolist() == [5, 6]
 
 
+def test_what_a_killed_process_left_is_removed(tmp_path):
+    (tmp_path / "other-mark.u8.123.tmp").write_bytes(bytes(1000))
+    (tmp_path / "key-mark.json.123.tmp").write_text("{")
+    (tmp_path / "mine.tmp").write_text("no cache")
+    open_or_build(tmp_path, "key", "mark", "root", build)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".lock", "key-mark.json", "key-mark.u8", "mine.tmp"]
+
+
 def test_a_failed_build_leaves_nothing_behind(tmp_path):
     with pytest.raises(AssertionError):
         open_or_build(tmp_path, "key", "mark", "root", fail)

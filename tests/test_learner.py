@@ -1,14 +1,17 @@
 """The few lines of Python: any model, any method, any iterator of tasks."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 
 import nets
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 import pmeta
+from pmeta import device, images
 from pmeta.learner import Learner, Task
 from pmeta.methods import METHODS, Method
 
@@ -145,3 +148,51 @@ def test_names_of_the_package() -> None:
     )
     with pytest.raises(AttributeError, match=r"^module 'pmeta' has no attribute 'Lerner': it has Learner, "):
         pmeta.Lerner  # noqa: B018
+
+
+def picture_learner(seed: int = 0, method: str = "pmeta") -> Learner:
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 8), nn.ReLU(), nn.Flatten(), nn.Linear(288, 3))
+    return Learner(model, torch.zeros(1, 3, 8, 8), method, inner_steps=2, alpha_0=0.1)
+
+
+def test_what_was_learned_is_kept_and_taken_up(tmp_path: Path) -> None:
+    x, y = torch.randn(3, 3, 8, 8, generator=nets.generator()), torch.arange(3)
+    found = picture_learner()
+    first = {name: w.clone() for name, w in found.net.model.state_dict().items()}
+    found.meta_train([(x, y, x, y)] * 4, meta_batch=2, progress=False)
+    assert all(torch.equal(w, first[name]) for name, w in found.net.model.state_dict().items())
+    found.save(tmp_path / "kept.safetensors")
+    again = picture_learner(seed=1)
+    again.load(tmp_path / "kept.safetensors")
+    for name, w in found.adapt(x, y).items():
+        assert torch.equal(again.adapt(x, y)[name], w)
+    assert torch.equal(again.meta.mask, found.meta.mask)
+    with pytest.raises(ValueError, match=r"fits its network and method, where attention/.* got nothing"):
+        picture_learner(method="pmeta").load(_saved(picture_learner(method="maml"), tmp_path))
+    (tmp_path / "x").write_text("no checkpoint")
+    with pytest.raises(ValueError, match="is no checkpoint of ours"):
+        again.load(tmp_path / "x")
+
+
+def _saved(found: Learner, folder: Path) -> Path:
+    found.save(folder / "other.safetensors")
+    return folder / "other.safetensors"
+
+
+def test_to_the_device(tmp_path: Path) -> None:
+    """float32 samples as they are; pixels as `open_split` normalises them."""
+    found = picture_learner()
+    found.net.model.train()
+    pixels = torch.randint(0, 256, (3, 8, 8, 3), generator=nets.generator(), dtype=torch.uint8).numpy()
+    x, y = images.normalise(pixels), torch.arange(3)
+    found.meta_train([(x, y, x, y)] * 4, meta_batch=2, progress=False)
+    expected = found.predict(found.adapt(x, y), x).numpy()
+    for raw, samples in ((False, x.numpy()), (True, np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)))):
+        found.export(tmp_path / "model.pmeta", pixels=raw)
+        model = device.load(tmp_path / "model.pmeta")
+        model.adapt(samples, y.numpy())
+        np.testing.assert_allclose(model.scores(samples), expected, rtol=1e-4, atol=1e-4)
+    assert found.net.model.training
+    with pytest.raises(ValueError, match="pixels are those of a picture"):
+        learner("maml").export(tmp_path / "signal.pmeta", pixels=True)

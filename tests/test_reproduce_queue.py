@@ -201,7 +201,7 @@ def test_what_cannot_be_trained_is_left_out(tmp_path: Path, monkeypatch: pytest.
     assert len(full) == 24
     assert queue.trainable(TRAININGS["cheetah-velocity-maml"], options_of(tmp_path)) == ""
     monkeypatch.setattr(queue.importlib.util, "find_spec", lambda name: None)
-    needs = "the Half-Cheetah needs MuJoCo: pip install 'p-meta[rl]'"
+    needs = "the Half-Cheetah needs MuJoCo: run pip install --constraint constraints.txt '.[rl]' in a checkout of pmeta"
     assert queue.trainable(TRAININGS["cheetah-velocity-maml"], options_of(tmp_path)) == needs
     assert queue.trainable(TRAININGS["navigation-maml"], options_of(tmp_path, datasets={})) == ""
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,6 +29,13 @@ def told(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1
     return code, *capsys.readouterr()
+
+
+def test_the_pictures_of_the_paper_are_to_be_given(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, out, err = told(capsys, "miniimagenet-4conv-5way-1shot", "--out", str(tmp_path / "run"))
+    told_so = "pmeta: error: --data names the pictures, got none: give --data DIR, or --data glyphs for the embedded set.\n"
+    assert (code, out, err) == (2, "", told_so)
+    assert not (tmp_path / "run").exists()
 
 
 def test_help_lists_the_names(capsys: pytest.CaptureFixture[str]) -> None:

@@ -67,7 +67,8 @@ pm_status pm_infer(pm_model *m, const void *x, float *output);
  * of the scores of pm_infer the first n count. Not within an adaptation. Before the first call m.classes is what the file says. */
 pm_status pm_classes(pm_model *m, uint32_t n);
 
-/* One adaptation: n_support samples are fed in each of m.steps steps. */
+/* One adaptation: n_support samples are fed in each of m.steps steps. It goes on from the weights that are there; call pm_reset
+ * first to begin at the meta-trained ones again. */
 pm_status pm_begin(pm_model *m, uint32_t n_support);
 pm_status pm_feed(pm_model *m, const void *x, uint32_t label, float *loss);
 pm_status pm_step(pm_model *m);

@@ -10,7 +10,7 @@ from typing import Any
 
 from pmeta import workers
 from pmeta.config import ImageConfig
-from pmeta.errors import DivergedError
+from pmeta.errors import DivergedError, how_to_install
 from pmeta.evaluate_command import EvaluateConfig
 from pmeta.reproduce import evaluations, figure5
 from pmeta.reproduce.cells import TRAININGS, Cell, Training
@@ -80,7 +80,7 @@ def trainable(training: Training, options: Options) -> str:
     """Why a training is left out, or nothing."""
     if training.is_rl:
         there = "cheetah" not in training.base or importlib.util.find_spec("mujoco")
-        return "" if there else "the Half-Cheetah needs MuJoCo: pip install 'p-meta[rl]'"
+        return "" if there else f"the Half-Cheetah needs MuJoCo: {how_to_install('rl')}"
     if "mini" not in options.datasets:
         return NO_IMAGES
     if "resnet12" in training.base and SCALES[options.scale].resnet12 is None:

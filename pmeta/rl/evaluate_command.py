@@ -18,7 +18,7 @@ from pmeta.rl.evaluate import ReturnSummary, summarise, task_returns
 from pmeta.rl.policy import Env, policy_gradient
 from pmeta.rl.render import draw
 from pmeta.rl.train import TEST, build, make_env, run_tasks
-from pmeta.runs import Run, fitting, plain
+from pmeta.runs import Run, plain, restored
 from pmeta.workers import Group
 
 CHUNK = 20
@@ -33,8 +33,7 @@ def restore(path: str) -> tuple[RLConfig, Env, Network, Meta]:
         raise ValueError(f"{path} has no best model yet: it is chosen when the layers are; go on with pmeta train.")
     env = make_env(config)
     net, meta = build(config, env)
-    fitted = fitting(best.tensors, {**meta.parameters(), "mask": meta.mask})
-    meta = dataclasses.replace(meta.with_parameters(fitted), mask=fitted["mask"].bool())
+    meta = restored(meta, best.tensors)
     return config, env, net, dataclasses.replace(meta, mask=meta.updates())
 
 
