@@ -114,7 +114,7 @@ def features(episodes: Episodes) -> Tensor:
 
 def discounted(rewards: Tensor, discount: float) -> Tensor:
     """The sum of later rewards, discounted to each step: R_t = r_t + discount * R_{t+1}."""
-    by_step = rewards.movedim(-1, 0).contiguous()
+    by_step = rewards.movedim(-1, 0).clone()
     for t in reversed(range(len(by_step) - 1)):
         by_step[t] += discount * by_step[t + 1]
     return by_step.movedim(0, -1)
