@@ -47,7 +47,7 @@ class EvaluateConfig:
     classes: int | None = None
     """Give the head this many outputs, the meta-trained ones in turn; None: those of training."""
     seed: int = 1
-    """Of the tasks."""
+    """Of the tasks; on the validation classes another one than the training's."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to compute; auto: on the GPU if there is one."""
     workers: int = 0
@@ -151,6 +151,8 @@ def prepare(group: Group, config: EvaluateConfig) -> tuple[list[str], Callable[[
     given = {key: getattr(config, key) for key in ("n_way", "n_shot", "n_query") if getattr(config, key) is not None}
     if given.get("n_way", trained.n_way) > trained.n_way:
         raise ValueError(f"the head of {config.run} has {trained.n_way} outputs, got --n-way {config.n_way}: give --classes.")
+    if config.split == "val" and config.seed == trained.seed:
+        raise ValueError(f"the model was chosen on the validation tasks of seed {trained.seed}: give another --seed.")
     drawn = dataclasses.replace(trained, **given)
     device, image = choose_device(config.device, group.rank), tuple(best.info["input"])
     images = open_images(drawn, config.split, config.data, image)

@@ -62,7 +62,8 @@ def fit_budget(net: Network, meta: Meta, method: Method, budget: int, samples: i
     """Drop layers until the exact peak of every step fits in `budget` bytes, mu_fw being at its bound.
 
     Each time goes the layer whose step size is least for the memory that it takes: the accumulator of its gradient, its own
-    input, and all that the backward pass down to it drags along.
+    input, and all that the backward pass down to it drags along; or, since low layers share what they drag along, some lowest
+    layers together. What fits again in the end is taken back, the largest step size first.
     """
     memory = Memory(net, mu_fw_bound(net, method), method.scores == "attention", samples, min(batch, samples))
     fits = torch.tensor([layer.kind != "param" and memory.peak([layer.name]) <= budget for layer in net.layers])
@@ -77,9 +78,9 @@ def fit_budget(net: Network, meta: Meta, method: Method, budget: int, samples: i
     if not (keep & fits.to(alpha.device)).any():
         keep |= _largest(alpha, meta.mask & fits.to(alpha.device))
     for k in range(len(keep)):
-        while memory.peak(layers := updated_layers(net, keep[k : k + 1])[0]) > budget:
-            worth = {name: float(alpha[k, net.index(name)]) / memory.needed_for(name, layers) for name in layers}
-            keep[k, net.index(min(worth, key=lambda name: worth[name]))] = False
+        size = {name: float(alpha[k, net.index(name)]) for name in updated_layers(net, keep[k : k + 1])[0]}
+        for name in size.keys() - memory.fitting(size, budget):
+            keep[k, net.index(name)] = False
     return with_mask(meta, keep)
 
 
@@ -98,8 +99,21 @@ class Memory:
         args = (update, self.batch, self.samples, self.mu_fw, "exact", self.attention)
         return math.ceil(peak_words(self.net.ops, *args) * WORD)
 
-    def needed_for(self, name: str, update: list[str]) -> float:
-        """Words that one layer of `update` alone makes a step keep: stored inputs, and the accumulator of its gradient."""
-        rest = [other for other in update if other != name]
-        both = [sum(stored_words(self.net.ops, names, self.mu_fw, "exact", self.attention)) for names in (update, rest)]
-        return self.batch * (both[0] - both[1]) + weight_words(self.net.ops, [name])
+    def needed_for(self, names: list[str], update: list[str]) -> float:
+        """Words that some layers of `update` alone make a step keep: stored inputs, and the accumulators of their gradients."""
+        rest = [other for other in update if other not in names]
+        both = [sum(stored_words(self.net.ops, layers, self.mu_fw, "exact", self.attention)) for layers in (update, rest)]
+        return self.batch * (both[0] - both[1]) + weight_words(self.net.ops, names)
+
+    def fitting(self, size: dict[str, float], budget: int) -> list[str]:
+        """Those of the layers, given in their order with a step size each, whose updates fit in `budget` bytes together."""
+        layers = list(size)
+        while self.peak(layers) > budget:
+            droppable = [[name] for name in layers] + [layers[:i] for i in range(2, len(layers))]
+            worth = [sum(size[name] for name in names) / self.needed_for(names, layers) for names in droppable]
+            dropped = droppable[worth.index(min(worth))]
+            layers = [name for name in layers if name not in dropped]
+        for name in sorted(size, key=lambda name: (size[name], self.net.index(name)), reverse=True):
+            more = [other for other in size if other in layers or other == name]
+            layers = more if self.peak(more) <= budget else layers
+        return layers

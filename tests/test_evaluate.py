@@ -226,6 +226,8 @@ def test_data_that_do_not_fit(run: Path, tmp_path: Path, capsys: pytest.CaptureF
 def test_mistakes(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert refused(capsys, tmp_path) == f"a run folder holds a config.json, {tmp_path} does not: train one with pmeta train."
     assert refused(capsys, run, "--n-way", 6) == f"the head of {run} has 5 outputs, got --n-way 6: give --classes."
+    seed = "the model was chosen on the validation tasks of seed 0: give another --seed."
+    assert refused(capsys, run, "--split", "val", "--seed", 0) == seed
     assert refused(capsys, run, "--classes", 0) == "--classes must be from 1 to 65535, got 0."
     assert "--tasks must be at least 1, got 0." in refused(capsys, run, "--tasks", 0)
     assert "--batch must be at least 1, got 0." in refused(capsys, run, "--batch", 0)

@@ -137,7 +137,7 @@ def test_damaged_runs(run: Path, policy: Path, tmp_path: Path, capsys: pytest.Ca
         folder.save("best", without, best.info)
         refused(path, f"where {w} has the shape (")
         folder.save("best", {**without, w: best.tensors[w][:, :1]}, best.info)
-        refused(path, ", 1): give a run folder as training left it.")
+        refused(path, ", 1): give one that was written for the same.")
         folder.save("best", {**without, w: best.tensors[w] * float("nan")}, best.info)
         refused(path, f"weights must be finite, {w} of the checkpoint is not")
         (path / "config.json").write_text(json.dumps({**json.loads(settings), "inner_steps": "five"}))

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from pmeta.reproduce.cells import FIGURE5, NAMES, TABLES, TITLES, TRAININGS
-from pmeta.reproduce.scales import CELLS_DIFFER_IN, SCALES, configuration
+from pmeta.reproduce.scales import CELLS_DIFFER_IN, POLICIES_DIFFER_IN, SCALES, configuration
 from pmeta.train_command import NAMED
 
 PRINTED = {  # row by row, from the paper
@@ -124,6 +124,9 @@ def test_cells_with_one_training_and_evaluation_have_one_figure_but_for_a_mispri
         ("4conv-1shot-sparse-gy", {"clip_ratio_fw": None, "clip_ratio_bw": 0.3, "sparse_fw": "w", "sparse_bw": "y"}),
         ("4conv-1shot-maml-average-batch", {"method": "maml", "pool": "average", "norm": "batch"}),
         ("resnet12-5shot-boil", {"method": "boil", "backbone": "resnet12", "n_shot": 5, "meta_batch": 2}),
+        ("navigation-pmeta", {"method": "pmeta", "memory_budget": "170kB", "freeze_at": 0.1}),
+        ("cheetah-velocity-pmeta-lr", {"method": "pmeta-lr", "memory_budget": "190kB", "freeze_at": 0.2}),
+        ("navigation-maml++", {"method": "maml++", "memory_budget": ""}),
         ("cheetah-velocity-anil", {"env": "cheetah-velocity", "method": "anil", "epochs": 500, "meta_batch": 40}),
     ],
 )
@@ -134,8 +137,9 @@ def test_settings_of_a_training(name: str, settings: dict[str, object]) -> None:
 
 def test_the_paper_scale_is_the_papers_own() -> None:
     for training in TRAININGS.values():
-        config = configuration(training, "paper", "glyphs", None)
-        assert config == dataclasses.replace(NAMED[training.base], **training.changes)
+        config = configuration(training, "paper", "DIR", None)
+        data = {} if training.is_rl else {"data": "DIR"}
+        assert config == dataclasses.replace(NAMED[training.base], **training.changes, **data)
     assert (SCALES["paper"].eval_tasks, SCALES["paper"].rl_eval_tasks, SCALES["paper"].figure_tasks) == (5000, 400, 100)
 
 
@@ -157,7 +161,9 @@ def test_tasks_and_other_settings_are_changed_on_top_of_the_scale() -> None:
     assert (walk.epochs, walk.tasks) == (3, 60)  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("word", ["n_query", "queries=5", "method=maml", "rl.n_query=5", "tasks=5", "clip_ratio_fw=0.1"])
+@pytest.mark.parametrize(
+    "word", ["n_query", "queries=5", "method=maml", "rl.n_query=5", "tasks=5", "clip_ratio_fw=0.1", "rl.memory_budget=1MB"]
+)
 def test_settings_that_are_none_or_make_the_cells(word: str) -> None:
     name = "navigation-pmeta" if word.startswith("rl.") else "4conv-1shot-pmeta"
     with pytest.raises(ValueError, match=r"^--set takes NAME=VALUE, or rl\.NAME=VALUE, got '.*'; the names are "):
@@ -171,5 +177,5 @@ def test_values_of_another_type(word: str, kind: str) -> None:
 
 
 def test_what_cells_differ_in_is_all_that_their_changes_name() -> None:
-    changed = {key for training in TRAININGS.values() for key in training.changes}
-    assert changed <= set(CELLS_DIFFER_IN)
+    for is_rl, own in ((False, CELLS_DIFFER_IN), (True, POLICIES_DIFFER_IN)):
+        assert {key for t in TRAININGS.values() if t.is_rl == is_rl for key in t.changes} <= set(own)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pmeta.backbones import MLPPolicy
+from pmeta.backbones import FourConv, MLPPolicy
 from pmeta.cost import layer_names, peak_words
 from pmeta.intake import take_in
 from pmeta.layers import Network
@@ -134,6 +134,21 @@ def test_every_step_fits_in_the_exact_accounting(residual: Network, method: str)
     assert sizes[0] < sizes[4] < sizes[-1]
     with pytest.raises(ValueError, match="too small to update any layer"):
         fit_budget(residual, meta, row, math.ceil(least) - 1, samples=5)
+
+
+def test_more_memory_keeps_no_fewer_layers() -> None:
+    """Low layers share what they drag along, so that each of them seems free beside the others."""
+    net = take_in(FourConv(5, (3, 84, 84)), torch.zeros(1, 3, 84, 84))
+    meta = init_meta(net, METHODS["pmeta-lr"], 1, 0.1, nets.generator())
+    kept = {
+        kb: updated_layers(net, fit_budget(net, meta, METHODS["pmeta-lr"], 1000 * kb, samples=5).updates())[0]
+        for kb in (910, 930, 945, 960, 1000, 1040, 1500, 1900, 1940, 1995, 2100)
+    }
+    assert kept[945] == ["norm2", "norm3", "norm4", "fc"]
+    assert kept[1940] == ["conv2", "norm2", "conv3", "norm3", "conv4", "norm4", "fc"]
+    counts = [len(layers) for layers in kept.values()]
+    assert counts == sorted(counts)
+    assert counts[-1] == 9
 
 
 def test_parameters_that_stand_alone_cost_nothing() -> None:

@@ -88,6 +88,12 @@ _POOL_NORM = {  # Table 5; max/group is MAML as everywhere else
     "maml-average-group": {"method": "maml", "pool": "average"},
     "maml-average-batch": {"method": "maml", "pool": "average", "norm": "batch"},
 }
+_BUDGETS: dict[
+    str, dict[str, Any]
+] = {  # p-Meta's policies: the penalty does not lead to the paper's layers (docs/choices.md, 7.9)
+    "navigation": {"memory_budget": "170kB", "freeze_at": 0.1},
+    "cheetah-velocity": {"memory_budget": "190kB", "freeze_at": 0.2},
+}
 _ROWS4 = {
     "x/x": "pmeta-lr",
     "0/x": "fw0",
@@ -111,7 +117,8 @@ def _trainings() -> Iterator[Training]:
         yield Training(f"4conv-1shot-{tag}", "miniimagenet-4conv-5way-1shot", changes)
     for env in ("navigation", "cheetah-velocity"):
         for method in reversed(paper.METHODS):
-            yield Training(f"{env}-{method}", f"{env}-paper", {"method": method})
+            budget = _BUDGETS[env] if method in ("pmeta-lr", "pmeta") else {}
+            yield Training(f"{env}-{method}", f"{env}-paper", {"method": method, **budget})
     for shots in (1, 5):
         for method in reversed(paper.METHODS):
             yield Training(f"resnet12-{shots}shot-{method}", f"miniimagenet-resnet12-5way-{shots}shot", {"method": method})

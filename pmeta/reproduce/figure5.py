@@ -35,7 +35,7 @@ def measure(group: Group, run: str, split: str, tasks: int) -> None:
     first = dataclasses.replace(meta, mask=torch.ones_like(meta.mask))  # a layer has scores even where its alpha is 0
     found = []
     for i in group.share(range(tasks)):
-        drawn = task(config, images, i, device, SEED)
+        drawn = task(config, images, i, device, config.seed + 1)  # other tasks than those that chose the model
         _, scores = loop.step(first, meta.w, 0, (drawn.support_x, drawn.support_y))
         found.append((evaluate_task(loop, meta, drawn).ratios, sample_scores(net, scores, len(drawn.support_x))))
     found = group.gather(found)

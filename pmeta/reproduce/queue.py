@@ -158,6 +158,7 @@ def _images(job: Job, data: str, batch: int | None, options: Options) -> Step | 
         tasks=tasks,
         batch=batch,
         n_query=SCALES[options.scale].eval_query,
+        seed=job.config.seed + 1,  # other tasks than those that chose the model
     )
     label = f"evaluate {job.run.name} on {dataset.title} ({dataset.split}), {batch or 'all'} at a time"
     return Step(job, "evaluate", tasks, lambda: _locked(job, evaluations.evaluate_images, (config, path), options), label)

@@ -15,6 +15,8 @@ CELLS_DIFFER_IN = (
     *("env", "data", "out", "seed", "tasks", "workers", "device"),
 )
 """What --set may not change: the cells' own settings, and what has an option of its own."""
+POLICIES_DIFFER_IN = (*CELLS_DIFFER_IN, "memory_budget", "freeze_at")
+"""The same of reinforcement learning."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,8 @@ def configuration(
 
 def _given(words: Sequence[str], kind: type, prefix: str) -> dict[str, Any]:
     """The settings that --set changes: `n_query=5` for images, `rl.epochs=100` for reinforcement learning."""
-    fields = {f.name: f for f in dataclasses.fields(kind) if f.name not in CELLS_DIFFER_IN}
+    own = POLICIES_DIFFER_IN if prefix else CELLS_DIFFER_IN
+    fields = {f.name: f for f in dataclasses.fields(kind) if f.name not in own}
     changes = {}
     for word in words:
         name, equals, text = word.partition("=")
