@@ -12,8 +12,10 @@ from torch import Tensor, nn
 
 import pmeta
 from pmeta import device, images
+from pmeta.inner import InnerLoop
 from pmeta.learner import Learner, Task
 from pmeta.methods import METHODS, Method
+from pmeta.outer import MetaGradient, Outer, task_gradient
 
 SHAPE = (2, 9)
 
@@ -51,6 +53,16 @@ def test_meta_training_learns() -> None:
     before = loss()
     found.meta_train([(x, y, query_x, query_y)] * 30, meta_batch=1, progress=False, lr=5e-2)
     assert loss() < 0.5 * before
+
+
+def test_meta_training_is_of_second_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, (task,) = learner("maml"), tasks(1)
+    expected = task_gradient(InnerLoop(found.net, found.method, second_order=True), found.meta, task).gradients
+    seen: list[MetaGradient] = []
+    monkeypatch.setattr(Outer, "update", lambda outer, g: seen.append(g))
+    found.meta_train([task], progress=False)
+    assert len(seen) == 1
+    torch.testing.assert_close(seen[0].gradients, expected)
 
 
 def test_adapting_one_sample_at_a_time_or_all_at_once() -> None:

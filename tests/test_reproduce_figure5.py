@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from pmeta.backbones import FourConv
 from pmeta.intake import take_in
@@ -32,6 +33,23 @@ def test_likeness_of_conv_scores_is_that_of_the_whole_matrix() -> None:
     a, b = ((bw[i][:, None] * fw[i]).flatten() for i in (0, 1))  # Eq. 12
     expected = a @ b / (a.norm() * b.norm())
     assert figure5.cosine(both[:1], both[1:]).tolist() == pytest.approx([float(expected)])
+
+
+def test_no_sample_is_in_two_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = take_in(FourConv(5, (1, 16, 16), channels=4, groups=2), torch.zeros(1, 1, 16, 16))
+    updates, samples = torch.ones(1, len(net.layers), dtype=torch.bool), torch.eye(5)[:, None]  # each is unlike all others
+    found = [(updates.float(), [part] * len(net.layers)) for part in (samples[:2], samples[2:])]  # of two tasks
+    real, pairs = figure5.cosine, []
+
+    def cosine(a: Tensor, b: Tensor) -> Tensor:
+        pairs.append(torch.cat([a, b]))
+        return real(a, b)
+
+    monkeypatch.setattr(figure5, "cosine", cosine)
+    summary = figure5._summary(net, updates, found)
+    assert (summary["pairs"], summary["cosine"]) == (2, [0.0] * len(net.layers))
+    assert len(pairs) == len(net.layers)
+    assert all(sorted(both.sum((0, 1)).tolist()) == [0, 1, 1, 1, 1] for both in pairs)  # one is left over
 
 
 def measured(tmp_path: Path, name: str, steps: int = 5) -> None:

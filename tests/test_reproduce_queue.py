@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pmeta.errors import DivergedError
+from pmeta.evaluate_command import EvaluateConfig
 from pmeta.reproduce import evaluations, figure5, queue
 from pmeta.reproduce.cells import TABLES, TRAININGS
 from pmeta.reproduce.data import Dataset
@@ -29,6 +30,7 @@ class Fakes:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.done: list[str] = []
+        self.evaluated: list[EvaluateConfig] = []
         self.trouble: dict[str, BaseException] = {}
         monkeypatch.setattr(queue, "train", self.train)
         monkeypatch.setattr(queue, "train_policy", self.train)
@@ -51,6 +53,7 @@ class Fakes:
 
     def evaluate(self, group: Any, config: Any, path: Path) -> None:
         self.note(f"evaluate {path.parent.parent.name} {path.stem}")
+        self.evaluated.append(config)
         path.parent.mkdir(exist_ok=True)
         write_json(path, {"tasks": config.tasks if config else 1000, "seconds": 2.0, "accuracies": []})
 
@@ -90,6 +93,15 @@ def test_tables_share_runs_and_evaluations(tmp_path: Path, fakes: Fakes) -> None
     work(cells, options_of(tmp_path, datasets={"mini": MINI, "cub": CUB}), (one,))
     evaluated = [f"{data}-batch{batch}" for batch in (1, 2, 5) for data in ("mini-val", "cub-test")]
     assert fakes.done == [f"train {one}", *(f"evaluate {one} {name}" for name in evaluated), f"figure5 {one}"]
+
+
+def test_an_evaluation_has_its_own_data_and_queries(tmp_path: Path, fakes: Fakes) -> None:
+    cells, options = cells_of("table6", lambda cell: cell.column == "1-shot batch 2"), options_of(tmp_path, given=["n_query=3"])
+    work(cells, dataclasses.replace(options, datasets={"mini": MINI, "cub": CUB}))
+    run = tmp_path / "runs" / "4conv-1shot-pmeta"
+    assert Run(run).config()["n_query"] == 3
+    mini = EvaluateConfig(str(run), MINI.root, "val", tasks=4, batch=2, n_query=15)
+    assert fakes.evaluated == [mini, dataclasses.replace(mini, data=CUB.root, split="test")]
 
 
 def test_nothing_is_done_twice(tmp_path: Path, fakes: Fakes) -> None:

@@ -111,12 +111,12 @@ def test_mean_over_seeds_of_policies(tmp_path: Path) -> None:
 
 def test_differences_over_seeds_are_of_the_same_seed_and_task(tmp_path: Path) -> None:
     for seed in (1, 2):
-        fake_evaluation(fake_run(tmp_path, "4conv-1shot-pmeta", seed), [0.2 + 0.1 * seed, 0.8])
+        fake_evaluation(fake_run(tmp_path, "4conv-1shot-pmeta", seed), [0.1 + 0.2 * seed, 0.8])
     for seed in (0, 1, 2):
         fake_evaluation(fake_run(tmp_path, "4conv-1shot-pmeta-lr", seed), [0.1 * seed, 0.7])
     found = cell(results.table("table4", Options(tmp_path, "short", MINI)), "0.3/0", "1-shot Mini")
-    assert found["difference"] == pytest.approx(15)
-    assert found["difference_ci95"] == pytest.approx(1.96 * 5)  # of tasks with 20 and 10 points
+    assert found["difference"] == pytest.approx(17.5)
+    assert found["difference_ci95"] == pytest.approx(1.96 * 7.5)  # of tasks with 25 (20 and 30) and 10 points
 
 
 def test_differences_are_taken_task_by_task(tmp_path: Path) -> None:

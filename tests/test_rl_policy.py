@@ -106,8 +106,9 @@ def test_nan_actions_end_in_a_clear_error():
 
 
 def test_discounted_by_hand():
-    out = discounted(torch.tensor([[1.0, 2.0, 4.0]]), 0.5)
-    assert out.tolist() == [[1 + 0.5 * 2 + 0.25 * 4, 2 + 0.5 * 4, 4.0]]
+    rewards = torch.tensor([[[1.0, 2.0, 4.0]]])  # one episode of one task
+    assert discounted(rewards, 0.5).tolist() == [[[1 + 0.5 * 2 + 0.25 * 4, 2 + 0.5 * 4, 4.0]]]
+    assert rewards.tolist() == [[[1.0, 2.0, 4.0]]]  # the caller's own are left alone
 
 
 def test_log_prob_equals_torch_distributions():
@@ -115,6 +116,15 @@ def test_log_prob_equals_torch_distributions():
     mean, actions, log_std = torch.randn(4, 3, 2, generator=g), torch.randn(4, 3, 2, generator=g), torch.tensor([-1.0, 0.5])
     expected = torch.distributions.Normal(mean, log_std.exp()).log_prob(actions).sum(-1)
     torch.testing.assert_close(log_prob(mean, log_std, actions), expected)
+
+
+def test_features_by_hand():
+    """obs, obs^2, t, t^2, t^3 and 1, with t in hundreds of steps; zero after the end."""
+    obs = torch.tensor([2.0, 3.0, 5.0, 0.0]).view(1, 1, 4, 1)
+    mask = torch.tensor([[[1.0, 1.0, 1.0, 0.0]]])
+    expected = [[2, 4, 0, 0, 0, 1], [3, 9, 0.01, 1e-4, 1e-6, 1], [5, 25, 0.02, 4e-4, 8e-6, 1], [0] * 6]
+    found = features(Episodes(obs, torch.zeros(1, 1, 4, 1), torch.zeros(1, 1, 4), mask))
+    torch.testing.assert_close(found, torch.tensor([[expected]], dtype=torch.float64), atol=1e-15, rtol=1e-12)
 
 
 def test_baseline_equals_least_squares_in_float64():

@@ -16,10 +16,12 @@ from pmeta import evaluate_command, train_command, workers
 from pmeta.cli import main
 from pmeta.errors import DivergedError
 from pmeta.meta import Meta
+from pmeta.rl import evaluate_command as rl_evaluate_command
 from pmeta.rl import train as rl_train
 from pmeta.rl.config import NAMED, RLConfig
 from pmeta.rl.evaluate_command import restore
-from pmeta.rl.train import TEST, TRAIN, build, live_cost, make_env, run_tasks, train
+from pmeta.rl.policy import sample
+from pmeta.rl.train import TEST, TRAIN, VALIDATION, build, live_cost, make_env, run_tasks, schedule, train
 from pmeta.runs import Run
 from pmeta.workers import Group
 
@@ -40,6 +42,18 @@ def state(path):
 
 def metrics(path):
     return [{k: v for k, v in record.items() if k != "seconds"} for record in Run(path).metrics()]
+
+
+def spy_on_run_tasks(monkeypatch, module):
+    """A list that fills with the stream, the tasks, the micro-batch and the seed, if any, of each call."""
+    calls = []
+
+    def spy(config, env, loop, meta, stream, tasks, *seed):
+        calls.append((stream, list(tasks), loop.batch, *seed))
+        return run_tasks(config, env, loop, meta, stream, tasks, *seed)
+
+    monkeypatch.setattr(module, "run_tasks", spy)
+    return calls
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +87,21 @@ def test_a_memory_budget_drops_the_middle_layer(tmp_path):
     alpha, record = state(tmp_path / "run")["alpha"], Run(tmp_path / "run").metrics()[-1]
     assert (alpha > 0).tolist() == [[True, False, True, True]]  # fc1, fc2, fc3 and the deviation, which stores nothing
     assert round(record["memory_mb"], 2) == 0.09
+
+
+def test_a_memory_budget_takes_the_place_of_lambda():
+    budget = dataclasses.replace(SMALL, lam=0.5, memory_budget="170kB")
+    assert schedule(budget).lam == 0
+    assert schedule(dataclasses.replace(budget, memory_budget="")).lam == 0.5
+
+
+def test_training_and_validation_draw_from_their_own_streams(tmp_path, monkeypatch):
+    """New tasks for every update, and the same ones, adapted to an episode at a time, for every validation."""
+    calls = spy_on_run_tasks(monkeypatch, rl_train)
+    train(Group(), small(tmp_path / "run", meta_batch=2, val_tasks=3))
+    validation = ((VALIDATION, 0), [0, 1, 2], 1)
+    updates = [((TRAIN, i), [0, 1], None) for i in range(4)]
+    assert calls == [*updates[:2], validation, *updates[2:], validation]
 
 
 def test_a_killed_run_goes_on_to_the_same_bits(finished, tmp_path):
@@ -135,13 +164,26 @@ def test_other_seeds_other_tasks_and_no_task_twice_in_two_streams():
         for config, stream in (
             (SMALL, (TRAIN, 0)),
             (SMALL, (TRAIN, 1)),
+            (SMALL, (VALIDATION, 0)),
             (SMALL, (TEST, 0)),
             (dataclasses.replace(SMALL, seed=1), (TRAIN, 0)),
         )
     ]
     goals = {tuple(goal) for tasks in drawn for goal in tasks}
-    assert len(goals) == 8
+    assert len(goals) == 10
     assert (run_tasks(SMALL, env, loop, meta, (TRAIN, 0), [1]).tasks[0] == drawn[0][1]).all()
+
+
+def test_support_and_query_are_discounted_as_the_settings_say():
+    config = dataclasses.replace(SMALL, discount=0.5)
+    env = make_env(config)
+    net, meta = build(config, env)
+    loop = rl_train.InnerLoop(net, config.method_row(), rl_train.policy_gradient)
+    data = run_tasks(config, env, loop, meta, (TRAIN, 0), [0, 1])
+    for episodes, used in ((data.before, data.support), (data.after, data.query)):
+        for (_, y), (_, expected), (_, plain) in zip(used, sample(episodes, 0.5), sample(episodes, 1.0), strict=True):
+            assert torch.equal(y, expected)
+            assert not torch.allclose(y, plain, atol=0.01)
 
 
 def test_a_diverged_policy_keeps_the_last_good_checkpoint(tmp_path, monkeypatch):
@@ -203,6 +245,14 @@ def test_evaluate_gives_returns_memory_and_a_picture(finished, tmp_path, capsys)
     assert picture.stat().st_size > 1000
     evaluate_command.main([str(finished), "--tasks", "5", "--workers", "1"])
     assert f"return {found['after']:.2f} ± {found['after_ci95']:.2f} after adaptation" in capsys.readouterr().out
+
+
+def test_evaluate_draws_test_tasks_of_its_own_seed(finished, monkeypatch, capsys):
+    calls = spy_on_run_tasks(monkeypatch, rl_evaluate_command)
+    evaluate_command.main([str(finished), "--tasks", "22", "--workers", "1", "--json"])
+    assert calls == [((TEST, 0), list(range(20)), 1, 1), ((TEST, 0), [20, 21], 1, 1)]
+    evaluate_command.main([str(finished), "--tasks", "2", "--workers", "1", "--batch", "None", "--seed", "7", "--json"])
+    assert calls[2:] == [((TEST, 0), [0, 1], None, 7)]
 
 
 def test_evaluate_draws_the_cheetahs_velocity(tmp_path):

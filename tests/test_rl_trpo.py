@@ -1,6 +1,7 @@
 """The trust-region update: Fisher product, conjugate gradient, line search, in float64 where numbers are compared."""
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
@@ -132,6 +133,26 @@ def test_kl_equals_torch_distributions_and_is_zero_at_the_same_policy():
     assert float(kl(old, old, shares)) == pytest.approx(0, abs=1e-7)
 
 
+def test_surrogate_and_kl_by_hand():
+    """The policy gives N(1, 2^2) and N(0, 1) to the two parts of an action wherever it is; the old one gave N(0, 1) to both.
+
+    pi_new / pi_old is exp(a^2 / 2 - (a - 1)^2 / 8) / 2 for the first part a of the action and 1 for the second, KL(old || new)
+    is log 2 + (1 + 1) / (2 * 4) - 1 / 2 for the first and 0 for the second.
+    """
+    loop, meta, data = problem("maml")
+    fixed = {"w/fc3.weight": torch.zeros(2, 100), "w/fc3.bias": torch.tensor([1.0, 0.0])}
+    fixed["w/log_std"] = torch.tensor([math.log(2), 0.0])
+    meta = meta.map(torch.Tensor.float)
+    meta = meta.with_parameters({**meta.parameters(), **fixed})
+    support = (torch.zeros(2, 2, 2), torch.zeros(2, 2, 3))  # no advantage: nothing to adapt to
+    target = torch.tensor([[[0.0, 7.0, 3.0], [1.0, 7.0, 5.0]], [[1.0, 7.0, -1.0], [0.0, 0.0, 0.0]]])  # as in policy.sample
+    shares = step_shares(torch.tensor([[1.0, 1.0], [1.0, 0.0]]))
+    query = Query(torch.ones(2, 2, 2), target, shares, (torch.zeros(2, 2, 2), torch.zeros(2)))
+    loss, divergence = measure(loop, meta, dataclasses.replace(data, support=[support]), [query])
+    assert float(loss) == pytest.approx(-(3 * math.exp(-1 / 8) + 5 * math.exp(1 / 2) - math.exp(1 / 2)) / 2 / 2)
+    assert float(divergence) == pytest.approx(math.log(2) - 1 / 4)
+
+
 def test_step_shares_give_each_episode_the_same_weight():
     shares = step_shares(torch.tensor([[1.0, 1, 1, 1], [1, 1, 0, 0]]))
     assert shares.tolist() == [[0.125] * 4, [0.25, 0.25, 0, 0]]
@@ -173,6 +194,19 @@ def test_an_update_gains_and_keeps_to_the_trust_region(name):
     assert float(before) / 3 - loss == pytest.approx(info["gain"])
     assert info["gain"] > 0
     assert torch.equal(outer.meta.alpha.detach(), meta.alpha) != METHODS[name].learn_alpha
+
+
+def test_the_full_step_aims_at_its_share_of_the_trust_region(monkeypatch):
+    """Half of 0.02, in the quadratic model of the KL divergence."""
+    monkeypatch.setattr(rl_outer, "line_search", lambda at, config: (1.0, *at(1.0)))
+    config = dataclasses.replace(CONFIG, method="maml", max_kl=0.02, aim=0.5)
+    loop, meta, data = problem("maml")
+    outer = Outer(loop, meta, schedule(config))
+    outer_update(outer, data, config, Group())
+    new, old = (torch.cat([t.detach().flatten() for t in theta(m).values()]) for m in (outer.meta, meta))
+    step = new - old
+    F_step = fisher_product(fisher_matrices(loop, meta, data, config.fisher_episodes), step) / 3 + config.cg_damping * step
+    assert float(step @ F_step) / 2 == pytest.approx(0.01)
 
 
 def test_where_no_fraction_of_the_step_is_good_only_the_step_sizes_move(monkeypatch):

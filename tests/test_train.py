@@ -22,9 +22,10 @@ from pmeta import workers
 from pmeta.config import ImageConfig
 from pmeta.evaluate import TaskResult
 from pmeta.evaluate_command import EvaluateConfig, evaluate
-from pmeta.images import Task
+from pmeta.images import ImageSet, Task
+from pmeta.inner import InnerLoop
 from pmeta.runs import Run
-from pmeta.train import train
+from pmeta.train import build, schedule, train, training_loop
 from pmeta.workers import Group
 
 NAME = "glyphs-4conv-5way-1shot"
@@ -267,6 +268,37 @@ def test_ten_bad_updates_stop_the_run_at_its_last_good_checkpoint(tmp_path: Path
     assert [m["skipped"] for m in Run(tmp_path).metrics()] == [0] * 7
 
 
+def test_order_and_batch_of_the_inner_loop(tmp_path: Path) -> None:
+    net, _ = build(TINY, (1, 28, 28), torch.device("cpu"))
+    for first_order in (False, True):
+        for per_sample, batch in ((False, None), (True, 1)):
+            loop = training_loop(net, tiny(tmp_path, first_order=first_order, per_sample=per_sample))
+            assert (loop.second_order, loop.batch) == (not first_order, batch)
+
+
+def test_validation_is_on_the_same_tasks_of_other_classes_one_sample_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn, batches = [], []
+    sample_task, evaluate_task = pmeta.train.sample_task, pmeta.train.evaluate_task
+
+    def sample(images: ImageSet, seed: int, i: int, *sizes: int) -> Task:
+        drawn.append((images.name, seed, i))
+        return sample_task(images, seed, i, *sizes)
+
+    def evaluate_one(loop: InnerLoop, *args: Any) -> TaskResult:
+        batches.append(loop.batch)
+        return evaluate_task(loop, *args)
+
+    monkeypatch.setattr(pmeta.train, "sample_task", sample)
+    monkeypatch.setattr(pmeta.train, "evaluate_task", evaluate_one)
+    monkeypatch.setattr(pmeta.train, "draw", lambda *args: None)
+    train(Group(), tiny(tmp_path, tasks=4, epoch_tasks=2, seed=3))
+    trained, validated = ([(f"{split} of glyphs", 3, i) for i in range(n)] for split, n in (("train", 4), ("val", 2)))
+    assert drawn == [*trained[:2], *validated, *trained[2:], *validated]
+    assert batches == [1] * 4
+
+
 def test_the_best_model_is_chosen_among_those_with_their_layers_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     accuracies = iter([0.9, 0.3, 0.5, 0.5])  # the first before the freeze, the last no better than the one before
 
@@ -300,6 +332,12 @@ def test_a_memory_budget_is_kept_on_every_task(tmp_path: Path, method: str) -> N
     train(Group(), config)
     _, summary = evaluate(Group(), EvaluateConfig(str(tmp_path), tasks=5))
     assert 0.03 < summary.worst_exact_memory_mb <= 0.05  # all layers would take 0.06
+
+
+def test_a_memory_budget_takes_the_place_of_the_penalty(tmp_path: Path) -> None:
+    plain = schedule(tiny(tmp_path, lam=0.5))
+    assert plain.lam == 0.5
+    assert schedule(tiny(tmp_path, lam=0.5, memory_budget="50kB")) == dataclasses.replace(plain, lam=0.0)
 
 
 def test_a_budget_that_is_too_small_is_told_before_the_training(tmp_path: Path) -> None:

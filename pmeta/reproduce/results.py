@@ -82,7 +82,7 @@ def _measured(cell: Cell, options: Options) -> dict[str, Any]:
 def _over_tasks(found: Sequence[dict[str, Any]], ci95: str) -> float | None:
     """CI95 over tasks of the mean over seeds; of policies, whose tasks are not kept, the most that it can be.
 
-    All seeds are evaluated on the same tasks: their means are not independent."""
+    Task i of one seed and of another may be one task: their means are not taken to be independent."""
     if len(found) > 1 and all("accuracies" in e for e in found):
         return _mean_ci95([[100 * a for a in e["accuracies"]] for e in found])[1]
     if any(e[ci95] is None for e in found):
