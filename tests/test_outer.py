@@ -123,7 +123,7 @@ def outer_of(net: Network, name: str | Method, updates: int = 10, **schedule: fl
     return Outer(InnerLoop(net, method, second_order=True), nets.meta_of(net, method), Schedule(updates, **schedule))
 
 
-def test_each_tensor_has_its_own_rate_which_falls(residual: Network) -> None:
+def test_each_tensor_has_its_own_rate(residual: Network) -> None:
     for method in (METHODS["pmeta"], STATIC):
         outer = outer_of(residual, method, 6, lr=1e-3, alpha_lr=2e-3, attention_lr=3e-3, attention_bias_lr=4e-3, lam=0.0)
         for cosine in (1, math.sqrt(0.75), 0.5, 0):  # of 0, 30, 60 and 90 degrees

@@ -104,6 +104,12 @@ def test_an_evaluation_has_its_own_data_and_queries(tmp_path: Path, fakes: Fakes
     assert fakes.evaluated == [mini, dataclasses.replace(mini, data=CUB.root, split="test")]
 
 
+def test_no_run_is_evaluated_on_the_tasks_that_chose_its_model(tmp_path: Path, fakes: Fakes) -> None:
+    cells = cells_of("table6", lambda cell: cell.column == "1-shot batch 2")
+    work(cells, dataclasses.replace(options_of(tmp_path), seeds=(0, 1, 2)))
+    assert [config.seed for config in fakes.evaluated] == [1, 2, 3]
+
+
 def test_nothing_is_done_twice(tmp_path: Path, fakes: Fakes) -> None:
     cells, options = cells_of("table6"), options_of(tmp_path)
     work(cells, options, ("4conv-1shot-pmeta",))
