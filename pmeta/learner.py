@@ -116,12 +116,12 @@ class Learner:
         adapt` have them. Attention is that of `batch` samples at a time (None: the whole support set)."""
         if pixels and len(self.sample_shape) != 3:
             raise ValueError(f"pixels are those of a picture, channels x height x width, got samples of {self.sample_shape}.")
-        kind, channels = "uint8" if pixels else "float32", self.sample_shape[0] if pixels else 1
-        scale, shift = [SCALE] * channels, [SHIFT] * channels
+        channels = self.sample_shape[0]
+        read: dict[str, Any] = (
+            {"input_type": "uint8", "scale": [SCALE] * channels, "shift": [SHIFT] * channels} if pixels else {}
+        )
         with _evaluating(self.net.model):
-            made = export(
-                self.net, self.meta, self.method, self.sample_shape, input_type=kind, scale=scale, shift=shift, batch=batch
-            )
+            made = export(self.net, self.meta, self.method, self.sample_shape, batch=batch, **read)
         write_atomically(Path(path), made.data)
 
     def cost(self, samples: int, batch: int = 1) -> Cost:

@@ -170,19 +170,7 @@ def test_strict_c99_without_a_warning(compiler: str, flags: tuple[str, ...], tmp
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="needs an x87")
 def test_processors_that_compute_in_more_than_float(tmp_path: Path) -> None:
-    subprocess.run(
-        [
-            engine.compiler(),
-            *STRICT,
-            "-mfpmath=387",
-            "-O2",
-            "-c",
-            str(engine.SOURCES / "tile.c"),
-            "-o",
-            str(tmp_path / "x.o"),
-        ],
-        check=True,
-    )
+    run(engine.compiler(), *STRICT, "-mfpmath=387", "-O2", "-c", engine.SOURCES / "tile.c", "-o", tmp_path / "x.o")
 
 
 def test_the_wheel_compiles_every_file() -> None:
