@@ -107,7 +107,7 @@ class Learner:
 
     def load(self, path: str | Path) -> None:
         """Take what `save` kept, of a learner that was made with the same model, method and steps."""
-        self.meta = restored(self.meta, read_checkpoint(Path(path)).tensors)
+        self.meta = restored(self.meta, read_checkpoint(Path(path), "give one that save wrote").tensors)
 
     def export(self, path: str | Path, pixels: bool = False, batch: int | None = 1) -> None:
         """Write the model for the device: `pmeta.device`, `pmeta adapt` or C.

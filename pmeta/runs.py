@@ -60,8 +60,8 @@ def write_checkpoint(path: Path, tensors: "dict[str, Tensor]", info: dict[str, A
     write_atomically(path, save(own, {"info": json.dumps(info)}))
 
 
-def read_checkpoint(path: Path) -> Checkpoint:
-    """The file that `write_checkpoint` wrote."""
+def read_checkpoint(path: Path, otherwise: str) -> Checkpoint:
+    """The file that `write_checkpoint` wrote; `otherwise` says what to do with another one."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -69,7 +69,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             return Checkpoint(tensors, json.loads(file.metadata()["info"]))
     except (SafetensorError, TypeError, KeyError, ValueError) as error:
-        raise ValueError(f"{path} is no checkpoint of ours ({error}): remove it to begin anew.") from None
+        raise ValueError(f"{path} is no checkpoint of ours ({error}): {otherwise}.") from None
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -192,7 +192,7 @@ class Run:
     def load(self, name: str) -> Checkpoint | None:
         """The checkpoint `name`, or None where there is none."""
         path = self.path / f"{name}.safetensors"
-        return read_checkpoint(path) if path.exists() else None
+        return read_checkpoint(path, "remove it to begin anew") if path.exists() else None
 
     def log(self, record: dict[str, Any]) -> int:
         """Append a line to metrics.jsonl; returns its length, to be kept in the next checkpoint."""

@@ -183,7 +183,7 @@ def test_what_was_learned_is_kept_and_taken_up(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"fits its network and method, where attention/.* got nothing"):
         picture_learner(method="pmeta").load(_saved(picture_learner(method="maml"), tmp_path))
     (tmp_path / "x").write_text("no checkpoint")
-    with pytest.raises(ValueError, match="is no checkpoint of ours"):
+    with pytest.raises(ValueError, match=r"x is no checkpoint of ours \(.*\): give one that save wrote\.$"):
         again.load(tmp_path / "x")
 
 
