@@ -23,15 +23,15 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from pmeta import attention
-from pmeta.evaluate_command import load, restore
-from pmeta.images import ImageSet, open_split, sample_task
-from pmeta.inner import InnerLoop, Scores
-from pmeta.layers import Network
-from pmeta.meta import Meta, init_meta
-from pmeta.methods import METHODS, Method
-from pmeta.outer import Outer, Schedule
-from pmeta.workers import keep_freed_memory
+from pmeta.cli.evaluate import load, restore
+from pmeta.data.tasks import ImageSet, open_split, sample_task
+from pmeta.method import attention
+from pmeta.method.inner import InnerLoop, Scores
+from pmeta.method.learned import Meta, init_meta
+from pmeta.method.methods import METHODS, Method
+from pmeta.method.outer import Outer, Schedule
+from pmeta.network.layers import Network
+from pmeta.training.workers import keep_freed_memory
 
 QUERIES, TRAIN_SEED, TEST_SEED = 15, 7, 9
 ONES = METHODS["pmeta-lr"]
@@ -46,7 +46,7 @@ class Setting:
     bias_rate: float = 1e-2
     method: dict[str, Any] = field(default_factory=dict)
     patch: dict[str, Callable[[Tensor], Tensor]] = field(default_factory=dict)
-    """Functions of pmeta.attention that are replaced."""
+    """Functions of pmeta.method.attention that are replaced."""
 
 
 def centred(v: Tensor) -> Tensor:

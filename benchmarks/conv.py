@@ -18,7 +18,7 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from pmeta import conv_compiled
+from pmeta.fast import conv_c as conv_compiled
 
 LAYERS = {"conv1": (3, 84), "conv2": (32, 42), "conv3": (32, 21), "conv4": (32, 10)}
 Pass = Callable[[Tensor, Tensor, Tensor], Tensor]

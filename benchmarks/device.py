@@ -23,15 +23,16 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from pmeta import engine
-from pmeta.backbones import FourConv, initialise
-from pmeta.device import DeviceModel
-from pmeta.export import Exported, export
-from pmeta.inner import InnerLoop
-from pmeta.intake import take_in
-from pmeta.layers import Network
-from pmeta.meta import Meta, init_meta
-from pmeta.methods import METHODS
+from pmeta import device
+from pmeta.base import native
+from pmeta.compiler.export import Exported, export
+from pmeta.device.binding import DeviceModel
+from pmeta.method.inner import InnerLoop
+from pmeta.method.learned import Meta, init_meta
+from pmeta.method.methods import METHODS
+from pmeta.network.backbones import FourConv, initialise
+from pmeta.network.layers import Network
+from pmeta.network.take_in import take_in
 
 SHAPE = (3, 84, 84)
 STEPS, N = 5, 5
@@ -98,10 +99,10 @@ def engine_peak(case: str) -> int:
         (folder / "model").write_bytes(exported.data)
         (folder / "samples").write_bytes(raw.tobytes())
         (folder / "labels").write_bytes(bytes(range(N)))
-        source = Path(__file__).parent.parent / "tests" / "engine" / "memory.c"
-        files = [str(source), *map(str, engine.sources())]
-        flags = ["-std=c99", "-O2", f"-I{engine.SOURCES}"]
-        subprocess.run([engine.compiler(), *flags, "-o", str(folder / "memory"), *files, "-lm"], check=True)
+        source = Path(__file__).parent.parent / "tests" / "device" / "c" / "memory.c"
+        files = [str(source), *map(str, native.sources(device.ENGINE))]
+        flags = ["-std=c99", "-O2", f"-I{device.ENGINE}"]
+        subprocess.run([native.compiler(), *flags, "-o", str(folder / "memory"), *files, "-lm"], check=True)
         command = [str(folder / part) for part in ("memory", "model", "samples", "labels")]
         done = subprocess.run(command, check=True, capture_output=True, text=True)
         grown, _, file, *_ = map(int, done.stdout.split())

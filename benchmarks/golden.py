@@ -29,23 +29,21 @@ import torch
 import tyro
 from torch import nn
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from device_golden import TOLERANCE, StepErrors, Weights, check_steps, reference, step_errors
-from device_models import Case, Depthwise, trained
-
-from pmeta.backbones import FourConv, ResNet12, initialise
-from pmeta.evaluate_command import load, restore
-from pmeta.export import export
-from pmeta.images import SCALE, SHIFT, ImageSet, open_split, sample_task
-from pmeta.inner import InnerLoop
-from pmeta.intake import take_in
-from pmeta.layers import Network
-from pmeta.meta import Meta, init_meta
-from pmeta.methods import METHODS, Method
-from pmeta.outer import Outer, Schedule
-from pmeta.step_sizes import with_mask
+from pmeta.cli.evaluate import load, restore
+from pmeta.compiler.export import export
+from pmeta.data.tasks import SCALE, SHIFT, ImageSet, open_split, sample_task
+from pmeta.method.inner import InnerLoop
+from pmeta.method.learned import Meta, init_meta
+from pmeta.method.methods import METHODS, Method
+from pmeta.method.outer import Outer, Schedule
+from pmeta.method.step_sizes import with_mask
+from pmeta.network.backbones import FourConv, ResNet12, initialise
+from pmeta.network.layers import Network
+from pmeta.network.take_in import take_in
+from tests.helpers.device_golden import TOLERANCE, StepErrors, Weights, check_steps, reference, step_errors
+from tests.helpers.device_models import Case, Depthwise, trained
 
 SIZE = 84
 COMPARED = 5  # tasks whose weights are compared

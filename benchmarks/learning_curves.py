@@ -15,13 +15,13 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from pmeta.backbones import FourConv, initialise
-from pmeta.images import ImageSet, open_split, sample_task
-from pmeta.inner import InnerLoop
-from pmeta.intake import take_in
-from pmeta.meta import init_meta
-from pmeta.methods import METHODS
-from pmeta.outer import Outer, Schedule
+from pmeta.data.tasks import ImageSet, open_split, sample_task
+from pmeta.method.inner import InnerLoop
+from pmeta.method.learned import init_meta
+from pmeta.method.methods import METHODS
+from pmeta.method.outer import Outer, Schedule
+from pmeta.network.backbones import FourConv, initialise
+from pmeta.network.take_in import take_in
 
 SEEDS, UPDATES, TASKS, SHOWN = 4, 60, 4, 15
 PATHS = {"fast": (True, 0.0), "plain": (False, 0.0), "plain, moved": (False, 1e-6)}

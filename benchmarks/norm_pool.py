@@ -15,7 +15,8 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from pmeta import norm_pool_compiled, norm_pool_eager
+from pmeta.fast import norm_pool_c as norm_pool_compiled
+from pmeta.fast import norm_pool_torch as norm_pool_eager
 
 BATCH, CHANNELS, SIZE, GROUPS, EPS = 5, 32, 84, 8, 1e-5
 

@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from pmeta.methods import METHODS
-from pmeta.palette import COLORS
+from pmeta.method.methods import METHODS
+from pmeta.report.palette import COLORS
 
 
 def main() -> None:

@@ -12,14 +12,14 @@ import gymnasium
 import numpy as np
 import torch
 
-from pmeta.inner import InnerLoop
-from pmeta.outer import Outer
+from pmeta.method.inner import InnerLoop
+from pmeta.method.outer import Outer
 from pmeta.rl.cheetah import CheetahVelocity
 from pmeta.rl.config import NAMED
 from pmeta.rl.outer import outer_update, stack
 from pmeta.rl.policy import forward_stacked, policy_gradient, rollout
 from pmeta.rl.train import TRAIN, build, make_env, run_tasks, schedule
-from pmeta.workers import Group, keep_freed_memory
+from pmeta.training.workers import Group, keep_freed_memory
 
 TASKS, EPISODES, HORIZON = 10, 20, 40
 

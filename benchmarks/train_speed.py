@@ -153,13 +153,13 @@ def four_conv(size: int, ways: int):
 def ours(args: argparse.Namespace) -> Callable:
     import torch
 
-    from pmeta import replay
-    from pmeta.inner import InnerLoop
-    from pmeta.intake import take_in
-    from pmeta.meta import init_meta
-    from pmeta.methods import METHODS
-    from pmeta.outer import TaskGradients
-    from pmeta.workers import keep_freed_memory
+    from pmeta.fast import replay
+    from pmeta.method.inner import InnerLoop
+    from pmeta.method.learned import init_meta
+    from pmeta.method.methods import METHODS
+    from pmeta.method.outer import TaskGradients
+    from pmeta.network.take_in import take_in
+    from pmeta.training.workers import keep_freed_memory
 
     keep_freed_memory()
     net = take_in(four_conv(args.size, args.ways), torch.zeros(1, 3, args.size, args.size))

@@ -5,12 +5,12 @@ from typing import Any
 
 _HOMES = {  # imported on first use, so that what needs no torch starts without it
     "Learner": "pmeta.learner",
-    "Method": "pmeta.methods",
-    "METHODS": "pmeta.methods",
-    "open_split": "pmeta.images",
-    "sample_task": "pmeta.images",
-    "replace_batch_norm": "pmeta.intake",
-    "take_in": "pmeta.intake",
+    "Method": "pmeta.method.methods",
+    "METHODS": "pmeta.method.methods",
+    "open_split": "pmeta.data.tasks",
+    "sample_task": "pmeta.data.tasks",
+    "replace_batch_norm": "pmeta.network.take_in",
+    "take_in": "pmeta.network.take_in",
 }
 __all__ = sorted(_HOMES)
 

@@ -12,18 +12,18 @@ from rich.console import Console
 from rich.progress import track
 from torch import Tensor, nn
 
-from pmeta import methods
-from pmeta.cost import Cost, cost
-from pmeta.export import export
-from pmeta.files import write_atomically
-from pmeta.images import SCALE, SHIFT
-from pmeta.inner import InnerLoop, Loss, cross_entropy
-from pmeta.intake import take_in
-from pmeta.meta import Weights, init_meta
-from pmeta.outer import Outer, Schedule
-from pmeta.runs import read_checkpoint, restored, write_checkpoint
-from pmeta.step_sizes import freeze, mu_fw_bound, updated_layers
-from pmeta.workers import keep_freed_memory
+from pmeta.base.files import write_atomically
+from pmeta.compiler.export import export
+from pmeta.cost.adaptation import Cost, cost
+from pmeta.data.tasks import SCALE, SHIFT
+from pmeta.method import methods
+from pmeta.method.inner import InnerLoop, Loss, cross_entropy
+from pmeta.method.learned import Weights, init_meta
+from pmeta.method.outer import Outer, Schedule
+from pmeta.method.step_sizes import freeze, mu_fw_bound, updated_layers
+from pmeta.network.take_in import take_in
+from pmeta.training.run_folder import read_checkpoint, restored, write_checkpoint
+from pmeta.training.workers import keep_freed_memory
 
 Task = tuple[Any, Any, Any, Any]
 """support_x, support_y, query_x, query_y."""
@@ -110,7 +110,7 @@ class Learner:
         self.meta = restored(self.meta, read_checkpoint(Path(path), "give one that save wrote").tensors)
 
     def export(self, path: str | Path, pixels: bool = False, batch: int | None = 1) -> None:
-        """Write the model for the device: `pmeta.device`, `pmeta adapt` or C.
+        """Write the model for the device: `pmeta.device.binding`, `pmeta adapt` or C.
 
         It reads float32 samples as they are or, with `pixels`, raw pictures, which it normalises as `open_split` and `pmeta
         adapt` have them. Attention is that of `batch` samples at a time (None: the whole support set)."""

@@ -4,18 +4,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
-import nets
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 import pmeta
-from pmeta import device, images
-from pmeta.inner import InnerLoop
+from pmeta import device
+from pmeta.data import tasks as images
 from pmeta.learner import Learner, Task
-from pmeta.methods import METHODS, Method
-from pmeta.outer import MetaGradient, Outer, task_gradient
+from pmeta.method.inner import InnerLoop
+from pmeta.method.methods import METHODS, Method
+from pmeta.method.outer import MetaGradient, Outer, task_gradient
+from tests.helpers import nets
 
 SHAPE = (2, 9)
 

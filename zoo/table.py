@@ -13,17 +13,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pmeta import figures, workers
-from pmeta.cost_paper import ADAPTATION
-from pmeta.evaluate import TaskResult, summarise
-from pmeta.evaluate_command import EvaluateConfig, load, prepare, restore
-from pmeta.export_command import export_run
-from pmeta.methods import METHODS
+from pmeta.cli.evaluate import EvaluateConfig, load, prepare, restore
+from pmeta.cli.export import export_run
+from pmeta.method.methods import METHODS
+from pmeta.paper import ADAPTATION
+from pmeta.report import figures
 from pmeta.reproduce.paper import TABLE2
-from pmeta.runs import Run, write_json
-from pmeta.train import choose_device
-from pmeta.workers import Group
-from pmeta.zoo_card import table
+from pmeta.training import workers
+from pmeta.training.evaluate import TaskResult, summarise
+from pmeta.training.run_folder import Run, write_json
+from pmeta.training.train import choose_device
+from pmeta.training.workers import Group
+from pmeta.zoo.card_text import table
 
 ROOT = Path(__file__).parent.parent
 RUNS, RESULTS = ROOT / "zoo" / "runs", ROOT / "docs" / "results"

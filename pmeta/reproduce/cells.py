@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pmeta.cost_paper import ADAPTATION, EXAMPLES
-from pmeta.methods import METHODS
+from pmeta.method.methods import METHODS
+from pmeta.paper import ADAPTATION, EXAMPLES
 from pmeta.reproduce import paper
 
 DATA_TITLES = {"mini": "Mini", "tiered": "Tiered", "cub": "CUB"}

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import torch
 
-from pmeta.config import NAMED, ImageConfig
-from pmeta.cost import cost, layer_names
-from pmeta.images import Task
-from pmeta.outer import task_gradient
+from pmeta.cost.adaptation import cost, layer_names
+from pmeta.data.tasks import Task
+from pmeta.method.outer import task_gradient
 from pmeta.reproduce import evaluations
 from pmeta.reproduce.queue import Options, Step
 from pmeta.rl.config import RLConfig
-from pmeta.runs import Run
-from pmeta.train import build, training_loop
+from pmeta.training.config import NAMED, ImageConfig
+from pmeta.training.run_folder import Run
+from pmeta.training.train import build, training_loop
 
 POLICY_SECONDS = {"navigation": 2e-5, "cheetah-velocity": 8e-5}
 """Rough CPU seconds for a step of an episode with its part of the update."""

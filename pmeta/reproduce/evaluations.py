@@ -11,12 +11,12 @@ import torch
 from rich.console import Console
 from rich.progress import track
 
-from pmeta.evaluate import TaskResult, summarise
-from pmeta.evaluate_command import EvaluateConfig, prepare
-from pmeta.files import make_folder, write_atomically
+from pmeta.base.files import make_folder, write_atomically
+from pmeta.cli.evaluate import EvaluateConfig, prepare
 from pmeta.rl import evaluate_command as rl
-from pmeta.runs import plain, write_json
-from pmeta.workers import Group
+from pmeta.training.evaluate import TaskResult, summarise
+from pmeta.training.run_folder import plain, write_json
+from pmeta.training.workers import Group
 
 PART = 100
 """Tasks between two writes."""

@@ -7,14 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pmeta.evaluate import evaluate_task, evaluation_loop
-from pmeta.evaluate_command import load, open_images, restore
-from pmeta.files import make_folder
-from pmeta.inner import Scores
-from pmeta.layers import Network
-from pmeta.runs import write_json
-from pmeta.train import choose_device, task
-from pmeta.workers import Group
+from pmeta.base.files import make_folder
+from pmeta.cli.evaluate import load, open_images, restore
+from pmeta.method.inner import Scores
+from pmeta.network.layers import Network
+from pmeta.training.evaluate import evaluate_task, evaluation_loop
+from pmeta.training.run_folder import write_json
+from pmeta.training.train import choose_device, task
+from pmeta.training.workers import Group
 
 SEED = 1
 """Of the tasks, the same as those that are evaluated, and of the pairs."""

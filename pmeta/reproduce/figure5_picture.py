@@ -8,12 +8,12 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pmeta.files import write_atomically
+from pmeta.base.files import write_atomically
 from pmeta.reproduce import evaluations, figure5
 from pmeta.reproduce.cells import FIGURE5, TITLES
 from pmeta.reproduce.queue import Options, run_folder
 from pmeta.reproduce.results import FORMAT
-from pmeta.runs import Run, plain
+from pmeta.training.run_folder import Run, plain
 
 UPDATED, FROZEN, ALIKE = "#0072b2", "#bbbbbb", "#d55e00"
 

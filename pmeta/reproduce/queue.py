@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pmeta import workers
-from pmeta.config import ImageConfig
-from pmeta.errors import DivergedError, how_to_install
-from pmeta.evaluate_command import EvaluateConfig
+from pmeta.base.errors import DivergedError, how_to_install
+from pmeta.cli.evaluate import EvaluateConfig
 from pmeta.reproduce import evaluations, figure5
 from pmeta.reproduce.cells import TRAININGS, Cell, Training
 from pmeta.reproduce.data import Dataset
 from pmeta.reproduce.scales import SCALES, configuration
 from pmeta.rl.config import RLConfig
 from pmeta.rl.train import train as train_policy
-from pmeta.runs import BusyError, Run, write_json
-from pmeta.train import MAY_DIFFER, train
+from pmeta.training import workers
+from pmeta.training.config import ImageConfig
+from pmeta.training.run_folder import BusyError, Run, write_json
+from pmeta.training.train import MAY_DIFFER, train
 
 NO_IMAGES = "no MiniImageNet to train on: --data mini=DIR"
 

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pmeta.cost_command import CostConfig, figures
-from pmeta.cost_paper import note
-from pmeta.methods import METHODS
+from pmeta.cli.cost import CostConfig, figures
+from pmeta.method.methods import METHODS
+from pmeta.paper import note
 from pmeta.reproduce import evaluations
 from pmeta.reproduce.cells import TABLES, TITLES, TRAININGS, Cell
 from pmeta.reproduce.data import TITLES as DATA
 from pmeta.reproduce.queue import Options, run_folder, trainable, why_failed
-from pmeta.runs import Run
+from pmeta.training.run_folder import Run
 
 FORMAT = {"format": "pmeta-results", "version": 1}
 _figures = functools.cache(figures)

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pmeta.config import ImageConfig
+from pmeta.cli.train import NAMED
 from pmeta.reproduce.cells import Training
 from pmeta.rl.config import RLConfig
-from pmeta.train_command import NAMED
+from pmeta.training.config import ImageConfig
 
 CELLS_DIFFER_IN = (
     *("method", "backbone", "n_shot", "norm", "pool", "clip_ratio_fw", "clip_ratio_bw", "scores", "sparse_fw", "sparse_bw"),

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.markdown import Markdown
 
-from pmeta import workers
 from pmeta.reproduce import figure5_picture, queue, results, tables
 from pmeta.reproduce.cells import TRAININGS, Cell
 from pmeta.reproduce.data import TITLES, missing_line, open_datasets
 from pmeta.reproduce.estimate import Estimate, in_words
 from pmeta.reproduce.queue import Job, Options, Step
 from pmeta.reproduce.scales import configuration
+from pmeta.training import workers
 
 if TYPE_CHECKING:
-    from pmeta.reproduce.command import ReproduceConfig
+    from pmeta.cli.reproduce import ReproduceConfig
 
 
 def run(config: "ReproduceConfig", asked: Sequence[str], cells: Sequence[Cell], figure: Sequence[str], out: Path) -> None:

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pmeta.files import make_folder, write_atomically
-from pmeta.runs import plain
+from pmeta.base.files import make_folder, write_atomically
+from pmeta.training.run_folder import plain
 
 FIELDS = ("row", "column", "unit", "ours", "ci95", "paper", "tasks", "seeds", "eval_tasks", "split", "run", "missing", "note")
 

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from pmeta.config import check_budget, check_shares
-from pmeta.methods import Method, method
+from pmeta.method.methods import Method, method
+from pmeta.training.config import check_budget, check_shares
 
 
 @dataclass(frozen=True)

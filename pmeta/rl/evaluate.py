@@ -7,11 +7,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pmeta.cost_ops import MB, WORD
-from pmeta.evaluate import task_cost
-from pmeta.inner import InnerLoop
-from pmeta.meta import Meta
+from pmeta.cost.ops import MB, WORD
+from pmeta.method.inner import InnerLoop
+from pmeta.method.learned import Meta
 from pmeta.rl.outer import Batch
+from pmeta.training.evaluate import task_cost
 
 
 class TaskReturn(NamedTuple):

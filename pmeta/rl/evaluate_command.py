@@ -10,16 +10,16 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from pmeta.inner import InnerLoop
-from pmeta.layers import Network
-from pmeta.meta import Meta
+from pmeta.method.inner import InnerLoop
+from pmeta.method.learned import Meta
+from pmeta.network.layers import Network
 from pmeta.rl.config import RLConfig
 from pmeta.rl.evaluate import ReturnSummary, summarise, task_returns
 from pmeta.rl.policy import Env, policy_gradient
 from pmeta.rl.render import draw
 from pmeta.rl.train import TEST, build, make_env, run_tasks
-from pmeta.runs import Run, plain, restored
-from pmeta.workers import Group
+from pmeta.training.run_folder import Run, plain, restored
+from pmeta.training.workers import Group
 
 CHUNK = 20
 """Tasks whose episodes are stepped together."""

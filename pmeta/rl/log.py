@@ -3,8 +3,8 @@
 import time
 from typing import Any, NamedTuple
 
-from pmeta.log import Log
 from pmeta.rl.evaluate import summarise
+from pmeta.training.log import Log
 
 
 class Returns(NamedTuple):

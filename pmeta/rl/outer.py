@@ -8,14 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pmeta.errors import DivergedError
-from pmeta.inner import Adapted, InnerLoop
-from pmeta.meta import Meta
-from pmeta.outer import MetaGradient, Outer
+from pmeta.base.errors import DivergedError
+from pmeta.method.inner import Adapted, InnerLoop
+from pmeta.method.learned import Meta
+from pmeta.method.outer import MetaGradient, Outer
 from pmeta.rl.config import RLConfig
 from pmeta.rl.policy import Array, Env, Episodes, Weights, rollout, sample
 from pmeta.rl.trpo import Fisher, Query, kl, natural_step, surrogate
-from pmeta.workers import Group
+from pmeta.training.workers import Group
 
 Support = tuple[Tensor, Tensor]
 

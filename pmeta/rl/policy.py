@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from pmeta.errors import DivergedError
+from pmeta.base.errors import DivergedError
 
 Array = NDArray[np.float64]
 Weights = dict[str, Tensor]

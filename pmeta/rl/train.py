@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from pmeta.backbones import MLPPolicy
-from pmeta.cost import Cost, cost
-from pmeta.errors import DivergedError
-from pmeta.inner import InnerLoop
-from pmeta.intake import take_in
-from pmeta.layers import Network
-from pmeta.meta import Meta, init_meta
-from pmeta.outer import Outer, Schedule
+from pmeta.base.errors import DivergedError
+from pmeta.cost.adaptation import Cost, cost
+from pmeta.method.inner import InnerLoop
+from pmeta.method.learned import Meta, init_meta
+from pmeta.method.outer import Outer, Schedule
+from pmeta.method.step_sizes import mu_fw_bound, updated_layers
+from pmeta.network.backbones import MLPPolicy
+from pmeta.network.layers import Network
+from pmeta.network.take_in import take_in
 from pmeta.rl.cheetah import CheetahVelocity
 from pmeta.rl.config import RLConfig
 from pmeta.rl.evaluate import TaskReturn, task_returns
@@ -22,10 +23,9 @@ from pmeta.rl.log import Returns, RLLog
 from pmeta.rl.navigation import Navigation
 from pmeta.rl.outer import Batch, collect, outer_update
 from pmeta.rl.policy import Env, initialise, policy_gradient
-from pmeta.runs import Run
-from pmeta.step_sizes import mu_fw_bound, updated_layers
-from pmeta.train import budget_choice
-from pmeta.workers import Group
+from pmeta.training.run_folder import Run
+from pmeta.training.train import budget_choice
+from pmeta.training.workers import Group
 
 MAY_DIFFER = ("out", "workers", "tensorboard")
 """Settings that a continued run may change."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pmeta.errors import DivergedError
+from pmeta.base.errors import DivergedError
 from pmeta.rl.policy import log_prob
 
 Distribution = tuple[Tensor, Tensor]

@@ -1,0 +1,105 @@
+"""`pmeta data`: take in a data set of another layout, or look at one."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+from PIL import Image
+
+from pmeta.data.cache import Cached
+from pmeta.data.decode import open_source
+from pmeta.data.importers import KINDS, import_data
+from pmeta.data.sources import SPLITS, group, list_members, scan, split_classes
+
+SHEET_CLASSES, SHEET_IMAGES = 24, 12  # rows and columns of a contact sheet
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(f"{message} (see {self.prog} --help).")
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """The options of `pmeta data import` or `pmeta data info`."""
+    parser = _Parser(prog="pmeta data", description=__doc__, allow_abbrev=False)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="{import,info}")
+    kinds = "\n".join(f"  {kind:<21}{src}" for kind, (_, _, src) in KINDS.items())
+    taking = commands.add_parser(
+        "import",
+        help="turn a published data set into a folder of classes",
+        description=f"Turn a published data set into a folder of classes.\n\nKIND and what SRC is:\n{kinds}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    taking.add_argument("kind", metavar="KIND")
+    taking.add_argument("src", metavar="SRC", type=Path)
+    taking.add_argument("dst", metavar="DST", type=Path, help="the folder to make; it must not be there yet")
+    info = commands.add_parser("info", help="classes, images and their size", description="Classes, images and their size.")
+    info.add_argument("root", metavar="ROOT", help="a folder of classes, a .tar, a .zip, or glyphs")
+    info.add_argument("--size", type=int, metavar="N", help="fit the images to N x N (default: as they are)")
+    info.add_argument("--sheet", type=Path, metavar="PNG", help="write a contact sheet of some classes here")
+    info.add_argument("--json", action="store_true", help="print one JSON object")
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str]) -> None:
+    """Run `pmeta data` with these arguments."""
+    options = parse(argv)
+    if options.command == "import":
+        import_data(options.kind, options.src, options.dst)
+        groups = group(list_members(options.dst, scan(options.dst)))
+        show({split: [len(members) for (own, _), members in groups.items() if own == split] for split in SPLITS})
+    else:
+        info(options)
+
+
+def info(options: argparse.Namespace) -> None:
+    """Open the set, which decodes it if need be, and say what is in it."""
+    cached = open_source(options.root, options.size, None)
+    classes = with_splits(cached)
+    counts = {split: [count for own, _, _, count in classes if own == split] for split in SPLITS}
+    _, height, width, channels = cached.images.shape
+    if options.json:
+        found = {"root": options.root, "height": height, "width": width, "channels": channels}
+        print(json.dumps(found | {"images_per_class": counts, "skipped": cached.skipped}))
+    else:
+        show(counts)
+        print(f"images  {height} x {width}, {'grey' if channels == 1 else 'colour'}")
+        if cached.skipped:
+            print(f"skipped {len(cached.skipped)} files, first {': '.join(cached.skipped[0])}")
+    if options.sheet:
+        contact_sheet(cached.images, classes).save(options.sheet, format="PNG")
+
+
+def with_splits(cached: Cached) -> list[tuple[str, str, int, int]]:
+    """The classes with the split that each falls into, also where the source has none."""
+    if any(split for split, *_ in cached.classes):
+        return cached.classes
+    owner = {name: split for split, names in split_classes(c[1] for c in cached.classes).items() for name in names}
+    return [(owner[name], name, first, count) for _, name, first, count in cached.classes]
+
+
+def show(counts: dict[str, list[int]]) -> None:
+    """A line for each split."""
+    for split, images in counts.items():
+        line = f"{split:<8}{len(images)} classes, {sum(images)} images"
+        if images:
+            line += f" ({' to '.join(map(str, sorted({min(images), max(images)})))} each)"
+        print(line)
+
+
+def contact_sheet(images: np.ndarray, classes: list[tuple[str, str, int, int]]) -> Image.Image:
+    """A row for each of some classes spread over the set, with their first images."""
+    step = max(1, len(classes) // SHEET_CLASSES)
+    chosen = classes[::step][:SHEET_CLASSES]
+    _, height, width, channels = images.shape
+    sheet = np.full((len(chosen), height + 2, SHEET_IMAGES, width + 2, channels), 96, dtype=np.uint8)
+    for row, (_, _, first, count) in enumerate(chosen):
+        shown = images[first : first + min(count, SHEET_IMAGES)]  # (n, H, W, C)
+        sheet[row, 1:-1, : len(shown), 1:-1] = shown.transpose(1, 0, 2, 3)
+    flat = sheet.reshape(len(chosen) * (height + 2), SHEET_IMAGES * (width + 2), channels)
+    return Image.fromarray(flat[..., 0] if channels == 1 else flat)

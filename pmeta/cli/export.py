@@ -1,0 +1,95 @@
+"""The command `pmeta export RUN`: the best model of a run as one file for the device."""
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from pmeta.base.files import write_atomically
+from pmeta.cli.evaluate import load, restore
+from pmeta.compiler.export import Exported, export
+from pmeta.data.tasks import SCALE, SHIFT
+from pmeta.training.run_folder import open_run
+
+
+@dataclass(frozen=True)
+class ExportConfig:
+    """Write the best model of a run as one file that a device adapts, and print what it will take."""
+
+    run: tyro.conf.Positional[str]
+    """Run folder, or a model that `pmeta zoo` lists."""
+    out: Annotated[str, tyro.conf.arg(aliases=["-o"])] = "model.pmeta"
+    """File to write."""
+    batch: int | None = 1
+    """Samples that share their attention scores (gradient accumulation); None: the whole support set. One takes the least
+    memory; all larger numbers take the same, a little more."""
+    classes: int | None = None
+    """Tell up to this many classes apart: the meta-trained outputs in turn, again and again. None: the outputs of
+    training as they are."""
+    float32: bool = False
+    """Read normalised float32 samples instead of raw uint8 pixels."""
+    quiet: bool = False
+    """Print nothing."""
+
+
+def main(argv: list[str]) -> None:
+    """Run the command."""
+    config = tyro.cli(ExportConfig, args=argv, prog="pmeta export", description=ExportConfig.__doc__)
+    exported = export_run(config.run, config.float32, config.batch, config.classes)
+    write_atomically(Path(config.out), exported.data)
+    if not config.quiet:
+        show(config.out, exported)
+        if not exported.alone and not config.float32:  # a classifier of pictures
+            print(f"next: pmeta adapt {shlex.quote(config.out)} --support FOLDER, where a folder of pictures is a class")
+
+
+def export_run(run: str, float32: bool = False, batch: int | None = 1, classes: int | None = None) -> Exported:
+    """The best model of a run, compiled; with `classes` that many outputs."""
+    if "env" in open_run(run).config():
+        if classes is not None:
+            raise ValueError(f"--classes are those of a classifier, and {run} is a policy: leave it out.")
+        return _policy(run, batch)
+    trained, best = load(run, classes)
+    shape = tuple(best.info["input"])
+    net, meta = restore(trained, best.tensors, shape, torch.device("cpu"))
+    kind, c = "float32" if float32 else "uint8", shape[0]
+    scale, shift = [SCALE] * c, [SHIFT] * c
+    return export(net, meta, trained.method_row(), shape, input_type=kind, scale=scale, shift=shift, batch=batch)
+
+
+def _policy(run: str, batch: int | None) -> Exported:
+    """The same for a run on reinforcement learning: a sample is an episode, horizon x observations in float32."""
+    from pmeta.rl.evaluate_command import restore as restore_policy
+
+    config, env, net, meta = restore_policy(run)
+    return export(net, meta, config.method_row(), (config.horizon, env.obs_size), batch=batch)
+
+
+def show(path: str, e: Exported) -> None:
+    """What the file takes: bytes, the layer that costs them, MACs."""
+    console = Console(highlight=False)
+    print(f"{path}: {len(e.data):,} bytes")
+    table = Table("", "arena bytes", "fullest at", "MMACs a sample")
+    for column in (1, 3):
+        table.columns[column].justify = "right"
+    rows = ["inference", *(f"step {k}" for k in range(1, len(e.peaks)))]
+    for name, (layer, size), macs in zip(rows, e.peaks, e.macs, strict=True):
+        table.add_row(name, f"{size:,}", layer, f"{macs / 1e6:.1f}")
+    console.print(table)
+    console.print(
+        f"to adapt: {e.arena_bytes:,} bytes, of them {e.state_bytes:,} for the weights under adaptation; "
+        f"beside it one sample of {e.input_bytes:,} bytes",
+        soft_wrap=True,
+    )
+    if e.batch != 1:
+        who = f"micro-batches of {e.batch}" if e.batch else "all samples"
+        console.print(f"samples are fed one at a time; {who} share their attention scores", soft_wrap=True)
+    for name in e.alone:
+        console.print(
+            f"{name} belongs to no layer: the engine leaves it as it is, its step sizes are in the file", soft_wrap=True
+        )

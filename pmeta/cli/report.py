@@ -1,0 +1,52 @@
+"""`pmeta report`: one self-contained HTML page from run folders and results, to look at and to pass on."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from pmeta.base.files import write_atomically
+from pmeta.report.page import page
+from pmeta.report.read import Given, read
+
+EXAMPLE = """examples:
+  pmeta report runs/first                          a run
+  pmeta report runs/quickstart -o quickstart.html  all runs in a folder, side by side
+  pmeta report results runs/navigation             tables and figures of pmeta reproduce, and a run"""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(f"{message} (see pmeta report --help).")
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """The options. (argparse: the command starts without torch and without tyro.)"""
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = _Parser(prog="pmeta report", description=__doc__, epilog=EXAMPLE, allow_abbrev=False, formatter_class=raw)
+    what = "a run folder, a table of pmeta reproduce (tableN.json), or a folder that holds any of these"
+    parser.add_argument("paths", nargs="+", metavar="RUN_OR_RESULTS", help=what)
+    parser.add_argument("-o", "--out", type=Path, default=Path("report.html"), metavar="FILE", help="the page (report.html)")
+    parser.add_argument("--title", default="p-Meta report", help="the page's heading")
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str]) -> None:
+    """Run `pmeta report` with these arguments."""
+    options = parse(argv)
+    if options.out.is_dir():
+        raise ValueError(f"-o names the file to write, {options.out} is a folder: say {options.out / 'report.html'}.")
+    if not options.out.resolve().parent.is_dir():
+        raise ValueError(f"-o names a file in a folder that is there, {options.out.parent} is not: make it first.")
+    given = read(options.paths)
+    write_atomically(options.out, page(given, options.title).encode())
+    print(told(options.out, given))
+
+
+def told(out: Path, given: Given) -> str:
+    """What was written, and what was found but not used."""
+    parts = [(len(given.runs), "run"), (len(given.tables), "table"), (len(given.figures), "figure")]
+    line = f"{out}: " + ", ".join(f"{n} {name}{'s' if n > 1 else ''}" for n, name in parts if n)
+    waiting = [str(run.path) for run in given.runs if not run.chosen]
+    lines = [line] + [f"not validated yet, so without pictures: {path}" for path in waiting]
+    return "\n".join(lines + [f"left out, not a table of pmeta reproduce: {path}" for path in given.left_out])

@@ -1,0 +1,60 @@
+"""The command `pmeta train NAME`: meta-train, or go on where a run was stopped."""
+
+import sys
+from typing import Any
+
+import tyro
+
+from pmeta.rl.config import NAMED as RL
+from pmeta.rl.config import RLConfig
+from pmeta.training.config import NAMED as IMAGES
+from pmeta.training.config import ImageConfig
+
+NAMED: dict[str, Any] = {**IMAGES, **RL}
+
+USAGE = """usage: pmeta train NAME --out RUN [--data DIR] [--method METHOD] [--tasks N] [--workers W] [options]
+
+Meta-train a network, or continue the run in the folder RUN. The names are the paper's settings, each of which an option
+may change, and one on the embedded set glyphs:
+  {names}
+
+pmeta train NAME --help lists every option with its value there."""
+
+
+def main(argv: list[str]) -> None:
+    """Run the command."""
+    if not argv or argv[0] in ("-h", "--help"):
+        print(USAGE.format(names="\n  ".join(NAMED)))
+        raise SystemExit(0 if argv else 2)
+    config = parse(argv)
+    if not config.out:
+        raise ValueError("--out names the run folder, got none: say where to keep the run, as in --out runs/first.")
+    if isinstance(config, ImageConfig) and not config.data:
+        raise ValueError("--data names the pictures, got none: give --data DIR, or --data glyphs for the embedded set.")
+    from pmeta.training import workers
+
+    if isinstance(config, RLConfig):
+        from pmeta.rl.train import train
+    else:
+        from pmeta.training.train import train  # type: ignore[assignment]
+
+    best = workers.run(train, (config,), config.workers or config.most_workers(workers.default_workers()))
+    if workers.is_first():
+        _report(config.out, best)
+
+
+def parse(argv: list[str]) -> Any:
+    """The configuration NAME with the options given."""
+    if argv[0] not in NAMED:
+        raise ValueError(f"the configurations are {', '.join(NAMED)}, got {argv[0]!r}.")
+    default = NAMED[argv[0]]
+    return tyro.cli(
+        type(default), default=default, args=argv[1:], prog=f"pmeta train {argv[0]}", description=type(default).__doc__
+    )
+
+
+def _report(out: str, best: dict[str, Any]) -> None:
+    unit, score = ("", best["val_after"]) if "val_after" in best else (" %", best["val_accuracy"])
+    reached = f"{score:.2f} ± {best['val_ci95']:.2f}{unit} on validation after {best['tasks']} tasks"
+    print(f"best: {reached}, {best['memory_mb']:.2f} MB to adapt (exact: {best['exact_memory_mb']:.2f} MB)", file=sys.stdout)
+    print(f"kept in {out}/best.safetensors; next: pmeta evaluate {out}")

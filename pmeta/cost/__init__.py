@@ -1,0 +1,1 @@
+"""Memory and computation of an adaptation (App. A), in plain Python."""

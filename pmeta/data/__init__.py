@@ -1,0 +1,1 @@
+"""Pictures and the tasks drawn from them."""

@@ -1,0 +1,83 @@
+"""CIFAR-FS (Bertinetto et al. 2019) and FC100 (Oreshkin et al. 2018): CIFAR-100 with its 100 classes split for few shots."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pmeta.data.importers.pickles import load_dict, one_line, text
+from pmeta.data.importers.write import Picture
+
+# 64, 16 and 20 classes; those not named here are for training.
+CIFAR_FS = {
+    "val": "beaver beetle butterfly camel cattle crab crocodile flatfish lamp maple_tree motorcycle otter sea shark"
+    " television tractor",
+    "test": "baby bed bicycle chimpanzee fox leopard man pickup_truck plain poppy rocket rose snail sweet_pepper table"
+    " telephone wardrobe whale woman worm",
+}
+# 12, 4 and 4 of the 20 superclasses, with 5 classes each: no kind of thing is in two splits.
+FC100 = {
+    "val": "large_carnivores large_omnivores_and_herbivores non-insect_invertebrates small_mammals",
+    "test": "aquatic_mammals insects medium_mammals people",
+}
+NEEDED = {
+    "meta": ("fine_label_names", "coarse_label_names"),
+    "train": ("data", "fine_labels", "coarse_labels"),
+    "test": ("data", "fine_labels", "coarse_labels"),
+}
+
+
+def cifar_fs(src: Path) -> Iterator[Picture]:
+    return _pictures(src, lambda fine, coarse: _split_of(fine, CIFAR_FS))
+
+
+def fc100(src: Path) -> Iterator[Picture]:
+    return _pictures(src, lambda fine, coarse: _split_of(coarse, FC100))
+
+
+def _split_of(name: str, lists: dict[str, str]) -> str:
+    return next((split for split, names in lists.items() if name in names.split()), "train")
+
+
+def _pictures(src: Path, split_of: Callable[[str, str], str]) -> Iterator[Picture]:
+    """All 600 images of a class, those of CIFAR-100's training part and those of its test part."""
+    files = _read(src)
+    meta = files["meta"]
+    fine, coarse = ([text(name) for name in meta[f"{kind}_label_names"]] for kind in ("fine", "coarse"))
+    _check_names(src, fine, coarse)
+    for part in ("train", "test"):
+        batch = files[part]
+        images = np.asarray(batch["data"], dtype=np.uint8).reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+        for i, (image, f, c) in enumerate(zip(images, batch["fine_labels"], batch["coarse_labels"], strict=True)):
+            yield Picture(split_of(fine[f], coarse[c]), fine[f], f"{part}_{i:05}.png", np.ascontiguousarray(image))
+
+
+def _check_names(src: Path, fine: list[str], coarse: list[str]) -> None:
+    for have, lists, what in ((fine, CIFAR_FS, "classes"), (coarse, FC100, "superclasses")):
+        missing = sorted(set(" ".join(lists.values()).split()) - set(have))
+        if missing:
+            raise ValueError(f"{src} is not CIFAR-100: its {what} lack {', '.join(missing[:3])}.")
+
+
+def _read(src: Path) -> dict[str, Any]:
+    """The pickles meta, train and test, of a folder or of cifar-100-python.tar.gz."""
+    if src.is_dir():
+        for name in NEEDED:
+            if not (src / name).is_file():
+                raise ValueError(f"{src / name} is missing: give the folder cifar-100-python or its .tar.gz.")
+        return {name: load_dict(src / name, needed) for name, needed in NEEDED.items()}
+    try:
+        with tarfile.open(src, "r:*") as tar:
+            found = {Path(info.name).name: info for info in tar if info.isreg()}
+            missing = [name for name in NEEDED if name not in found]
+            if missing:
+                raise ValueError(f"{src} has no {', '.join(missing)}: give cifar-100-python.tar.gz.")
+            data = {name: tar.extractfile(found[name]).read() for name in NEEDED}  # type: ignore[union-attr]
+    except (tarfile.TarError, EOFError, OSError) as error:
+        raise ValueError(f"cannot read {src} ({one_line(error)}): give cifar-100-python.tar.gz or the folder in it.") from None
+    return {name: load_dict(io.BytesIO(data[name]), needed, f"{name} in {src}") for name, needed in NEEDED.items()}

@@ -1,0 +1,51 @@
+"""MiniImageNet (Vinyals et al. 2016) in the split of Ravi & Larochelle: 64, 16 and 20 classes of 600 images."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from pmeta.data.importers.pickles import by_name, load_dict
+from pmeta.data.importers.write import Picture
+from pmeta.data.sources import SPLITS
+
+
+def from_pickles(src: Path) -> Iterator[Picture]:
+    """mini-imagenet-cache-<split>.pkl: {"image_data": (N, 84, 84, 3) uint8, "class_dict": {class: rows}}."""
+    for split, path in _there(src, "mini-imagenet-cache-{}.pkl").items():
+        content = load_dict(path, needed=("image_data", "class_dict"))
+        images = content["image_data"]
+        if not isinstance(images, np.ndarray) or images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3:
+            raise ValueError(f"image_data of {path} must be an (N, H, W, 3) array of uint8.")
+        for name, rows in sorted(by_name(content["class_dict"]).items()):
+            for row in rows:
+                yield Picture(split, name, f"{name}_{int(row):05}.png", images[int(row)])
+
+
+def from_csv(src: Path) -> Iterator[Picture]:
+    """<split>.csv with the columns filename and label, as Ravi & Larochelle published them, and images/<filename>."""
+    for split, path in _there(src, "{}.csv").items():
+        with open(path, newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        if not rows or not {"filename", "label"} <= set(rows[0]):
+            raise ValueError(f"{path} must begin with the line filename,label and have a line for each image.")
+        names = [row["filename"] or "" for row in rows]
+        missing = [name for name in names if Path(name).name != name or not (src / "images" / name).is_file()]
+        if missing:
+            raise ValueError(
+                f"{len(missing)} of the {len(rows)} images in {path} are not in {src / 'images'}, first {missing[0]}."
+            )
+        for row, name in zip(rows, names, strict=True):
+            yield Picture(split, row["label"] or "", name, (src / "images" / name).read_bytes())
+
+
+def _there(src: Path, pattern: str) -> dict[str, Path]:
+    """The files of those splits that are there; at least one must be."""
+    paths = {split: src / pattern.format(split) for split in SPLITS}
+    there = {split: path for split, path in paths.items() if path.is_file()}
+    if not there:
+        raise ValueError(f"{src} has none of {', '.join(path.name for path in paths.values())}.")
+    return there

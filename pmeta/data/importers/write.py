@@ -1,0 +1,83 @@
+"""Pictures written into the common layout, so that a killed import never looks finished and can be taken up again."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from PIL import Image
+from rich.console import Console
+from rich.progress import Progress
+
+from pmeta.data.sources import Found, fingerprint, scan
+
+MARK = ".import.json"  # what the folder was made of; the dot hides it from the classes
+
+
+class Picture(NamedTuple):
+    """One picture of a source; the class may have several parts, as in Omniglot's Greek/character01."""
+
+    split: str
+    name: str  # of the class
+    file: str
+    content: bytes | np.ndarray  # a file's bytes, kept as they are, or (H, W, C) uint8, written as PNG
+
+
+def write_pictures(pictures: Iterable[Picture], kind: str, src: Path, dst: Path, total: int | None = None) -> None:
+    """Write to `dst.partial`, and rename that when all are there. A second run skips the files of a killed first."""
+    if dst.exists() and not (dst.is_dir() and not any(dst.iterdir())):
+        raise ValueError(f"{dst} is there already: choose another place or remove it.")
+    partial = dst.with_name(f"{dst.name}.partial")
+    _begin(partial, {"kind": kind, "source": str(src.resolve()), "fingerprint": _fingerprint(src)})
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        for picture in progress.track(pictures, total=total, description=f"importing {kind}"):
+            _write(partial, picture)
+    os.replace(partial, dst)
+
+
+def _begin(partial: Path, origin: dict[str, str]) -> None:
+    """Take up what an import of the same source left; what another left is of no use."""
+    mark = partial / MARK
+    if partial.exists():
+        if not mark.is_file():
+            raise ValueError(f"{partial} is in the way, and not of our making: remove it or choose another place.")
+        if json.loads(mark.read_text(encoding="utf-8")) == origin:
+            return
+        shutil.rmtree(partial)
+    partial.mkdir(parents=True)
+    new = partial / f"{MARK}.tmp"
+    new.write_text(json.dumps(origin, indent=1), encoding="utf-8")
+    os.replace(new, mark)
+
+
+def _fingerprint(src: Path) -> str:
+    if src.is_dir():
+        return fingerprint(scan(src))
+    stat = src.stat()
+    return fingerprint([Found(src.name, stat.st_size, stat.st_mtime_ns)])
+
+
+def _write(root: Path, picture: Picture) -> None:
+    parts = (picture.split, *picture.name.split("/"), picture.file)
+    for part in parts:
+        if part in ("", ".", "..") or part.startswith(".") or any(c in part for c in '/\\\0:*?"<>|'):
+            raise ValueError(f"{'/'.join(parts)!r} cannot be the name of a picture here: the source is not what it should be.")
+    target = root.joinpath(*parts)
+    if target.exists():
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    new = target.with_name(f".{target.name}.tmp")
+    new.write_bytes(picture.content if isinstance(picture.content, bytes) else _png(picture.content))
+    os.replace(new, target)
+
+
+def _png(pixels: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG", compress_level=1)
+    return file.getvalue()

@@ -1,0 +1,306 @@
+"""Adapt and predict on a device from model.pmeta: the C engine behind numpy. Needs no torch."""
+
+import ctypes
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from ctypes import POINTER, c_char_p, c_float, c_int, c_size_t, c_uint32, c_void_p
+from functools import cache
+from math import prod
+from pathlib import Path
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pmeta.base import native
+from pmeta.base.files import write_atomically
+from pmeta.device import format as flatfile
+
+ENGINE = Path(__file__).parent / "engine"
+"""The C files of the engine."""
+
+
+class _Model(ctypes.Structure):
+    """pm_model of pmeta.h."""
+
+    _fields_ = (
+        *[(name, c_size_t) for name in ("arena_bytes", "infer_bytes", "state_bytes", "input_bytes")],
+        *[(name, c_uint32) for name in ("input_type", "outputs", "rows", "steps", "batch", "classes")],
+        *[(name, c_void_p) for name in ("file", "arena")],
+        *[(name, c_size_t) for name in ("file_bytes", "arena_given", "high_water")],
+        *[(name, c_uint32) for name in ("support", "fed", "in_batch", "step", "phase")],
+        ("x", c_void_p),
+    )
+
+
+_CALLS: dict[str, tuple[Any, ...]] = {
+    "pm_open": (POINTER(_Model), c_void_p, c_size_t),
+    "pm_start": (POINTER(_Model), c_void_p, c_size_t),
+    "pm_infer": (POINTER(_Model), c_void_p, c_void_p),
+    "pm_classes": (POINTER(_Model), c_uint32),
+    "pm_begin": (POINTER(_Model), c_uint32),
+    "pm_feed": (POINTER(_Model), c_void_p, c_uint32, POINTER(c_float)),
+    "pm_step": (POINTER(_Model),),
+    "pm_forward": (POINTER(_Model), c_void_p, c_void_p),
+    "pm_backward": (POINTER(_Model), c_void_p),
+    "pm_reset": (POINTER(_Model),),
+    "pm_read_state": (POINTER(_Model), c_void_p, c_size_t),
+    "pm_write_state": (POINTER(_Model), c_void_p, c_size_t),
+}
+
+
+class EngineError(ValueError):
+    """A call that the engine refused, with its reason."""
+
+
+@cache
+def library(path: Path | None = None) -> ctypes.CDLL:
+    """The engine, loaded once."""
+    try:
+        path = path or native.find(ENGINE, "_engine")
+        lib = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise native.CompileError(
+            f"cannot load the engine ({error}): set TMPDIR to a folder that may hold programs, or install a wheel of p-meta."
+        ) from None
+    for name, types in _CALLS.items():
+        getattr(lib, name).argtypes = types
+    lib.pm_high_water.argtypes, lib.pm_high_water.restype = (POINTER(_Model),), c_size_t
+    lib.pm_message.argtypes, lib.pm_message.restype = (c_int,), c_char_p
+    return lib
+
+
+class Adaptation(NamedTuple):
+    """What an adaptation did."""
+
+    losses: np.ndarray
+    """Mean loss of the support set before each step. (K,)"""
+    milliseconds: np.ndarray
+    """Of each step. (K,)"""
+
+
+class DeviceModel:
+    """A model on the device: one file, one arena.
+
+    `arena` is a buffer of the caller's own, at least `arena_bytes` long; left out, it is made here."""
+
+    def __init__(self, data: bytes, arena: np.ndarray | None = None, lib: ctypes.CDLL | None = None):
+        self._lib = lib or library()
+        self._data = np.frombuffer(data, np.uint8).copy()  # aligned
+        self._m = _Model()
+        self._call("pm_open", self._data.ctypes.data, len(self._data))
+        self._arena = np.zeros(self.arena_bytes, np.uint8) if arena is None else arena
+        if not (self._arena.flags.c_contiguous and self._arena.flags.writeable):
+            raise ValueError("the arena is one block of memory that the engine may write, got an array that is not: copy it.")
+        self._call("pm_start", self._arena.ctypes.data, self._arena.nbytes)
+        self._own_classes = self.classes
+        self.meta = self._facts(data)
+
+    def _facts(self, data: bytes) -> dict[str, Any]:
+        """What the file says of itself in JSON. The engine does not read it, so it is checked against the header here."""
+        try:
+            meta = flatfile.meta(data)
+            shapes = [meta["input_shape"], *(entry["shape"] for entry in meta["state"])]
+            fits = all(type(n) is int and n > 0 for shape in shapes for n in shape)
+            sample, *weights = [prod(shape) for shape in shapes]
+            fits = fits and sample * np.dtype(self.input_type).itemsize == self._m.input_bytes
+            fits = fits and 4 * sum(weights) <= self.state_bytes < 4 * sum(weights) + 16
+            fits = fits and all(type(entry["name"]) is str for entry in meta["state"])
+        except (ValueError, KeyError, TypeError, RecursionError):
+            fits = False
+        if not fits:
+            raise EngineError("the names and shapes in the file do not fit its header: write it again with `pmeta export`.")
+        return meta
+
+    def _call(self, name: str, *args: Any) -> None:
+        status = getattr(self._lib, name)(ctypes.byref(self._m), *args)
+        if status:
+            raise EngineError(f"{self._lib.pm_message(status).decode()} ({name}).")
+
+    @property
+    def arena_bytes(self) -> int:
+        """Bytes that adaptation needs, planned when the model was exported."""
+        return self._m.arena_bytes
+
+    @property
+    def infer_bytes(self) -> int:
+        """Bytes that inference needs."""
+        return self._m.infer_bytes
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of the weights under adaptation, a part of both."""
+        return self._m.state_bytes
+
+    @property
+    def high_water_bytes(self) -> int:
+        """Bytes of the arena that were reached so far."""
+        return self._lib.pm_high_water(ctypes.byref(self._m))
+
+    @property
+    def steps(self) -> int:
+        """K, the inner steps of an adaptation."""
+        return self._m.steps
+
+    @property
+    def batch(self) -> int | None:
+        """Samples of the support set that share their attention scores; None: all of them."""
+        return self._m.batch or None
+
+    @property
+    def outputs(self) -> int:
+        """Numbers that the network gives for a row: the classes of a classifier."""
+        return self._m.outputs // self._m.rows
+
+    @property
+    def classes(self) -> int:
+        """The outputs that `predict` looks at, the first ones: as many as the last adaptation had classes."""
+        return self._m.classes
+
+    @property
+    def repeated(self) -> bool:
+        """Whether there are more outputs than were meta-trained, so that those that are no classes are left out of the loss."""
+        return self.meta.get("repeated") is True
+
+    @property
+    def rows(self) -> int:
+        """Rows of output for a sample: 1 for a classifier, T for an episode of T observations."""
+        return self._m.rows
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Of one sample."""
+        return tuple(self.meta["input_shape"])
+
+    @property
+    def input_type(self) -> str:
+        """float32 or uint8."""
+        return flatfile.INPUT_TYPES[self._m.input_type]
+
+    def adapt(self, x: np.ndarray, y: Sequence[int] | np.ndarray) -> Adaptation:
+        """Forget earlier adaptations and take K steps on a support set x (n, *input_shape) with labels y (n,).
+
+        There are as many classes as the largest label says. Where outputs are repeated, the softmax of the loss runs over
+        these alone; outputs that were meta-trained together stay together in it."""
+        x, y = self._samples(x), self._labels(y)
+        if len(x) != len(y) or len(x) == 0:
+            raise ValueError(f"a support set has as many labels as samples, at least one, got {len(x)} and {len(y)}.")
+        classes = int(y.max()) + 1
+        losses, milliseconds = np.zeros(self.steps, np.float32), np.zeros(self.steps)
+        loss = c_float()
+        with self._whole_adaptation(len(x), classes if self.repeated else self.outputs):
+            for k in range(self.steps):
+                start = perf_counter()
+                for sample, label in zip(x, y, strict=True):
+                    self._call("pm_feed", sample.ctypes.data, int(label), ctypes.byref(loss))
+                    losses[k] += loss.value / len(x)
+                self._call("pm_step")
+                milliseconds[k] = 1000 * (perf_counter() - start)
+        self._call("pm_classes", classes)
+        return Adaptation(losses, milliseconds)
+
+    @contextmanager
+    def _whole_adaptation(self, n: int, classes: int = 0) -> Iterator[None]:
+        """From the meta-trained weights to adapted ones, or back: half a step is no place to go on from."""
+        self.reset()
+        try:
+            if classes:
+                self._call("pm_classes", classes)
+            self._call("pm_begin", n)
+            yield
+            if not all(np.isfinite(w).all() for w in self.weights().values()):
+                raise ValueError("adapted weights must be finite, these are not: the steps diverged, take other samples.")
+        except BaseException:
+            self.reset()
+            raise
+
+    def adapt_with(self, x: np.ndarray, gradient: Any) -> None:
+        """K steps with a loss of the caller's: `gradient(i, output)` gives d loss_i / d output, divided by the support size."""
+        x = self._samples(x)
+        with self._whole_adaptation(len(x)):
+            for _ in range(self.steps):
+                for i, sample in enumerate(x):
+                    self._feed(sample, lambda output, i=i: gradient(i, output))
+                self._call("pm_step")
+
+    def _feed(self, sample: np.ndarray, gradient: Any) -> None:
+        out = np.empty((self._m.rows, self.outputs), np.float32)
+        self._call("pm_forward", sample.ctypes.data, out.ctypes.data)
+        g = np.ascontiguousarray(gradient(out), np.float32)
+        if g.shape != out.shape:
+            raise ValueError(f"the gradient has the shape of the output, {out.shape}, got {g.shape}.")
+        self._call("pm_backward", g.ctypes.data)
+
+    def scores(self, x: np.ndarray) -> np.ndarray:
+        """The network's output for samples x (n, *input_shape). (n, outputs), or (n, rows, outputs) of episodes"""
+        x = self._samples(x)
+        rows = self._m.rows
+        out = np.empty((len(x), rows, self._m.outputs // rows), np.float32)
+        for sample, scores in zip(x, out, strict=True):
+            self._call("pm_infer", sample.ctypes.data, scores.ctypes.data)
+        return out[:, 0] if rows == 1 else out
+
+    def predict(self, x: np.ndarray) -> np.ndarray:
+        """The class of each sample, one of the first `classes` outputs. (n,)"""
+        return self.scores(x)[..., : self.classes].argmax(-1)
+
+    def weights(self) -> dict[str, np.ndarray]:
+        """The weights under adaptation, by name."""
+        state = np.frombuffer(self.state(), np.float32)
+        found, at = {}, 0
+        for entry in self.meta["state"]:
+            n = int(np.prod(entry["shape"]))
+            found[entry["name"]] = state[at : at + n].reshape(entry["shape"]).copy()
+            at += n
+        return found
+
+    def state(self) -> bytes:
+        """The adapted weights as bytes."""
+        state = np.empty(self.state_bytes, np.uint8)
+        self._call("pm_read_state", state.ctypes.data, state.nbytes)
+        return state.tobytes()
+
+    def restore(self, state: bytes) -> None:
+        """Take back the weights of an earlier `state()`."""
+        data = np.frombuffer(state, np.uint8).copy()
+        self._call("pm_write_state", data.ctypes.data, data.nbytes)
+
+    def reset(self) -> None:
+        """Back to the meta-trained weights, and to the classes that the file has."""
+        self._call("pm_reset")
+        if self.rows == 1:
+            self._call("pm_classes", self._own_classes)
+
+    def save(self, path: str | Path) -> None:
+        """Write a model whose first weights are the adapted ones, whole or not at all."""
+        write_atomically(Path(path), flatfile.with_state(self._data.tobytes(), self.state(), self.classes))
+
+    def _labels(self, y: Sequence[int] | np.ndarray) -> np.ndarray:
+        if self._m.rows != 1:
+            raise ValueError("labels are for a classifier, this model gives many rows for a sample: use adapt_with.")
+        y = np.asarray(y)
+        rule = f"a label is one of the model's classes, a whole number from 0 to {self.outputs - 1}, for each sample"
+        if y.ndim != 1 or (len(y) and y.dtype.kind not in "iu"):
+            raise ValueError(f"{rule}, got {y.dtype} of shape {y.shape}.")
+        if len(y) and (y.min() < 0 or y.max() >= self.outputs):
+            raise ValueError(f"{rule}, got {y.min()} to {y.max()}.")
+        return y
+
+    def _samples(self, x: np.ndarray) -> np.ndarray:
+        x = np.asarray(x)
+        if x.shape[1:] != self.input_shape or x.dtype != self.input_type:
+            raise ValueError(
+                f"the model reads {self.input_type} samples of shape {self.input_shape}, "
+                f"got {x.dtype} samples of shape {x.shape[1:]}."
+            )
+        if self.input_type == "float32" and not np.isfinite(x).all():
+            bad = np.flatnonzero(~np.isfinite(x).all(axis=tuple(range(1, x.ndim))))
+            raise ValueError(f"samples must be finite, {len(bad)} of {len(x)} are not, the first is number {bad[0]}: mend it.")
+        return np.require(x, requirements=["C", "A"])
+
+
+def load(path: str | Path) -> DeviceModel:
+    """Open a model.pmeta.
+
+    Raises EngineError with the reason when the file is not one, is damaged, or was written by another release."""
+    return DeviceModel(Path(path).read_bytes())

@@ -1,0 +1,1 @@
+"""The same numbers in less time."""

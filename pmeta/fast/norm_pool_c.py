@@ -1,0 +1,76 @@
+"""The passes of norm_pool.py by C kernels, for float32 on a CPU: they read the input once or twice, PyTorch's own often."""
+
+import ctypes
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pmeta.fast import library as kernels
+from pmeta.fast.replay import kernel
+
+MOST_CHANNELS = 1024
+
+
+class Shape(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_int32) for name in ("batch", "height", "width", "channels", "groups")]
+
+
+def takes(x: Tensor) -> bool:
+    """Whether x (B, C, H, W) can be computed here."""
+    fits = x.dtype == torch.float32 and x.device.type == "cpu" and x.shape[1] <= MOST_CHANNELS
+    return fits and kernels.library() is not None
+
+
+@kernel
+def forward(x: Tensor, weight: Tensor, groups: int, eps: float) -> tuple[Tensor, ...]:
+    """x_hat at the chosen places, its channel means v, the places (0 to 3 of a window), mean and r = 1/std."""
+    b, c, h, w = x.shape
+    x_hat = _image(b, c, h // 2, w // 2)
+    place = torch.empty(x_hat.shape, dtype=torch.uint8, device="cpu", memory_format=torch.channels_last)
+    v, mean, r = (x.new_empty(b, c) for _ in range(3))
+    _call("np_forward", x, groups, x, weight.sign(), ctypes.c_float(eps), x_hat, place, v, mean, r)
+    return x_hat, v, place, mean, r
+
+
+@kernel
+def backward(
+    g: Tensor,
+    g_v: Tensor | None,
+    x: Tensor,
+    x_hat: Tensor,
+    v: Tensor | None,
+    place: Tensor,
+    mean: Tensor,
+    r: Tensor,
+    groups: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """g(x), mean(G) and mean(G x_hat)."""
+    g_x, m, a = _image(*x.shape), torch.empty_like(mean), torch.empty_like(mean)
+    g_v = None if g_v is None else g_v.contiguous()
+    _call("np_backward", x, groups, _last(g), g_v, x, x_hat, v, place, mean, r, g_x, m, a)
+    return g_x, m, a
+
+
+@kernel
+def twice(
+    u: Tensor, g: Tensor, x: Tensor, x_hat: Tensor, place: Tensor, mean: Tensor, r: Tensor, m: Tensor, a: Tensor, groups: int
+) -> tuple[Tensor, Tensor]:
+    """The derivatives of <u, g(x)> in g and in x."""
+    d_g, d_x = _image(*g.shape), _image(*x.shape)
+    _call("np_twice", x, groups, _last(u), _last(g), x, x_hat, place, mean, r, m, a, d_g, d_x)
+    return d_g, d_x
+
+
+def _call(name: str, x: Tensor, groups: int, *arguments: Any) -> None:
+    b, c, h, w = x.shape
+    values = [ctypes.c_void_p(a.data_ptr()) if isinstance(a, Tensor) else a for a in arguments]
+    getattr(kernels.library(), name)(ctypes.byref(Shape(b, h, w, c, groups)), *values)
+
+
+def _image(b: int, c: int, h: int, w: int) -> Tensor:
+    return torch.empty(b, c, h, w, dtype=torch.float32, device="cpu", memory_format=torch.channels_last)
+
+
+def _last(t: Tensor) -> Tensor:
+    return t.contiguous(memory_format=torch.channels_last)

@@ -1,0 +1,64 @@
+"""What meta-training learns (Alg. 2): the weights, the step sizes and the attention parameters."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from pmeta.method.attention import has_scores, init_attention, init_static
+from pmeta.method.methods import Method
+from pmeta.network.layers import Network
+
+Weights = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Meta:
+    """All that meta-training learns, and the mask of what may be updated."""
+
+    w: Weights
+    alpha: Tensor
+    """Step sizes alpha_l^k >= 0. (K, L)"""
+    attention: Weights
+    """Parameters w^atten of the attention modules, or alpha^Ch."""
+    mask: Tensor
+    """False where layer l is never updated at step k: its gradient is not even computed. (K, L)"""
+
+    def parameters(self) -> dict[str, Tensor]:
+        """Every tensor that the outer loop trains, by name."""
+        w = {f"w/{name}": t for name, t in self.w.items()}
+        return {**w, "alpha": self.alpha, **{f"attention/{name}": t for name, t in self.attention.items()}}
+
+    def with_parameters(self, parameters: dict[str, Tensor]) -> "Meta":
+        """The same with other tensors in place of those of `parameters()`."""
+        w = {name: parameters[f"w/{name}"] for name in self.w}
+        attention = {name: parameters[f"attention/{name}"] for name in self.attention}
+        return replace(self, w=w, alpha=parameters["alpha"], attention=attention)
+
+    def map(self, f: Callable[[Tensor], Tensor]) -> "Meta":
+        """The same with `f` applied to every trained tensor."""
+        return self.with_parameters({name: f(t) for name, t in self.parameters().items()})
+
+    def updates(self) -> Tensor:
+        """alpha-hat: which layers are updated at which step. (K, L)"""
+        return self.mask & (self.alpha.detach() > 0)
+
+
+def init_meta(net: Network, method: Method, inner_steps: int, alpha_0: float, generator: torch.Generator) -> Meta:
+    """The start of meta-training: the model's own weights, step sizes alpha_0, and attention that changes little yet."""
+    if inner_steps < 1:
+        raise ValueError(f"inner_steps must be at least 1, got {inner_steps}: without a step nothing is adapted.")
+    if not alpha_0 > 0:
+        raise ValueError(f"the first step size alpha_0 must be positive, got {alpha_0}: a zero step updates nothing.")
+    is_head = torch.tensor([layer == net.head for layer in net.layers])
+    mask = {"all": torch.ones_like(is_head), "head": is_head, "body": ~is_head}[method.update].repeat(inner_steps, 1)
+    attended = [layer for layer in net.layers if has_scores(net, layer)]
+    attention: Weights = {}
+    if method.scores == "attention":
+        attention = init_attention(attended, generator)
+    if method.scores == "static":
+        attention = init_static(attended)
+    w = net.weights()
+    like = next(iter(w.values()))
+    return Meta(w, alpha_0 * mask.to(like), {name: t.to(like) for name, t in attention.items()}, mask.to(like.device))

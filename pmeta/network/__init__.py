@@ -1,0 +1,1 @@
+"""What a layer is in any nn.Module (Fig. 2)."""

@@ -1,0 +1,191 @@
+"""What `pmeta report` is given: run folders, results of `pmeta reproduce`, and folders of these. Read whole, or not at all."""
+
+import dataclasses
+import json
+import math
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pmeta.report.check import COUNT, MAYBE_COUNT, MAYBE_NUMBER, MAYBE_TEXT, NUMBER, TEXT, check, check_settings
+from pmeta.report.run import RunRecord
+from pmeta.rl.config import RLConfig
+from pmeta.training.config import ImageConfig
+from pmeta.training.run_folder import Run
+
+OF_A_RUN = ("config.json", "metrics.jsonl", "last.safetensors", "best.safetensors")
+COSTS: dict[str, Any] = {"tasks": COUNT, "memory_mb": NUMBER, "exact_memory_mb?": MAYBE_NUMBER, "gmac": NUMBER}
+VALIDATION: dict[str, Any] = {**COSTS, "val_ci95": MAYBE_NUMBER, "alpha": [[NUMBER]]}
+EVALUATION: dict[str, Any] = {**COSTS, "data?": MAYBE_TEXT, "split?": TEXT, "batch?": MAYBE_COUNT, "update_ratios?": [[NUMBER]]}
+CELL: dict[str, Any] = {
+    **{"row": TEXT, "column": TEXT, "unit": TEXT, "ours": MAYBE_NUMBER, "ci95": MAYBE_NUMBER, "paper": MAYBE_NUMBER},
+    **{"tasks": MAYBE_COUNT, "seeds": [COUNT], "eval_tasks": MAYBE_COUNT, "missing": MAYBE_TEXT, "split?": MAYBE_TEXT},
+    **{"difference?": NUMBER, "difference_ci95?": NUMBER, "difference_paper?": NUMBER, "versus?": TEXT, "note?": MAYBE_TEXT},
+}
+TABLE: dict[str, Any] = {"rows": [TEXT], "columns": [TEXT], "data": [TEXT], "cells": [CELL]}
+
+
+@dataclass
+class Given:
+    """All that was found."""
+
+    runs: list[RunRecord] = field(default_factory=list)
+    tables: list[dict[str, Any]] = field(default_factory=list)
+    figures: list[tuple[str, Path]] = field(default_factory=list)
+    """Pictures of `pmeta reproduce`, with their titles."""
+    left_out: list[Path] = field(default_factory=list)
+    """JSON files that are not for a report."""
+
+
+def read(paths: list[str]) -> Given:
+    """Read all; raises ValueError at the first thing that is not as it should be."""
+    given = Given()
+    for path in dict.fromkeys(Path(p) for p in paths):
+        if not path.exists():
+            raise ValueError(f"a report is made of run folders and results, {path} is not there.")
+        before = _found(given)
+        if path.is_file() and path.suffix != ".json":
+            raise ValueError(f"a report is made of run folders, and of results that end in .json, {path} is neither.")
+        if path.is_file():
+            _take_results(path, _json(path), given)
+        else:
+            _walk(path, given)
+        if _found(given) == before:
+            raise ValueError(
+                f"a report is made of run folders (pmeta train) and results (pmeta reproduce), {path} holds neither: "
+                "give another folder."
+            )
+    given.runs = list({run.path.resolve(): run for run in given.runs}.values())
+    given.tables = list({table["path"].resolve(): table for table in given.tables}.values())
+    given.figures = list(dict.fromkeys(given.figures))
+    return given
+
+
+def _found(given: Given) -> int:
+    return len(given.runs) + len(given.tables) + len(given.figures)
+
+
+def _walk(root: Path, given: Given) -> None:
+    """Everything below a folder; the inside of a run folder belongs to the run."""
+    tests: dict[Path, dict[str, Any]] = {}
+    for folder, folders, files in os.walk(root):
+        here = Path(folder)
+        if any(name in files for name in OF_A_RUN):
+            folders.clear()
+            given.runs.append(read_run(here, [tests[here]] if here in tests else []))
+            continue
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(n for n in files if n.endswith(".json")):
+            _take_json(here / name, given, tests)
+
+
+def _take_json(path: Path, given: Given, tests: dict[Path, dict[str, Any]]) -> None:
+    content = _json(path)
+    if isinstance(content, dict) and content.get("format") == "pmeta-results":
+        _take_results(path, content, given)
+    elif path.name == "results.json" and isinstance(content, list):  # of `pmeta quickstart`
+        check(str(path), content, [{"method": TEXT, **EVALUATION, "accuracy": NUMBER, "ci95": MAYBE_NUMBER}])
+        tests |= {path.parent / e["method"]: e for e in content}
+    else:
+        given.left_out.append(path)
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{path} is not whole JSON ({error}): remove it, or have it written anew.") from None
+
+
+def _take_results(path: Path, content: Any, given: Given) -> None:
+    """A table or a figure of `pmeta reproduce`."""
+    if not isinstance(content, dict) or content.get("format") != "pmeta-results":
+        raise ValueError(f'results of pmeta reproduce say "format": "pmeta-results", {path} does not: give another file.')
+    if content.get("version") != 1:
+        raise ValueError(f"this pmeta reads results of version 1, {path} has {content.get('version')!r}: use a newer pmeta.")
+    if "series" not in content:
+        given.tables.append(read_table(path, content))
+        return
+    measured = [s for s in content["series"] if not (isinstance(s, dict) and s.get("missing"))]
+    if content["series"] and not measured:
+        given.left_out.append(path)
+        return
+    if not path.with_suffix(".svg").exists():
+        raise ValueError(f"the picture of {path} is not beside it: have pmeta reproduce draw {path.stem}.svg anew.")
+    name = path.stem.replace("figure", "Figure ")
+    given.figures.append((f"{name}. {content.get('title', '')}", path.with_suffix(".svg")))
+
+
+def read_table(path: Path, table: dict[str, Any]) -> dict[str, Any]:
+    """A table of `pmeta reproduce`, and its path."""
+    check(str(path), table, TABLE)
+    strange = [c for c in table["cells"] if c["row"] not in table["rows"] or c["column"] not in table["columns"]]
+    if strange:
+        place = f"{strange[0]['row']!r}, {strange[0]['column']!r}"
+        raise ValueError(f"{path} has a cell for {place}, which is not in its table: have pmeta reproduce write it anew.")
+    return {**table, "path": path}
+
+
+def read_run(path: Path, tests: list[dict[str, Any]]) -> RunRecord:
+    """A run folder; `tests` are evaluations that were found elsewhere."""
+    run = Run(path)
+    settings = run.config()
+    config, metrics = _config(path, settings), run.metrics()
+    record = RunRecord(
+        path, config, settings, metrics, None, [*tests, *_evaluations(path, "after" if "env" in settings else "accuracy")]
+    )
+    _check(record)
+    failed = _json(path / "failed.json") if (path / "failed.json").exists() else {"error": ""}
+    check(str(path / "failed.json"), failed, {"error": TEXT})
+    return dataclasses.replace(record, best=_best(record), failed=failed["error"])
+
+
+def _config(path: Path, settings: dict[str, Any]) -> ImageConfig | RLConfig:
+    kind = RLConfig if "env" in settings else ImageConfig
+    where = f"the config.json in {path}"
+    check(where, settings, {"method": TEXT, "inner_steps": COUNT, "versions": {}})
+    check_settings(where, settings, kind)
+    known = {f.name for f in dataclasses.fields(kind)}
+    try:
+        return kind(**{key: value for key, value in settings.items() if key in known})
+    except ValueError as error:
+        raise ValueError(f"{where} is not that of a run ({error}): give another folder.") from None
+
+
+def _best(run: RunRecord) -> dict[str, Any] | None:
+    """What is known of the best model; None where its validation is not logged yet, as after a kill between the two."""
+    path = run.path / "best.json"
+    best: dict[str, Any] = _json(path) if path.exists() else {"tasks": math.inf}
+    if path.exists():
+        check(str(path), best, {"tasks": COUNT} | ({} if run.is_rl else {"input": [COUNT]}))
+        if not run.is_rl and (len(best["input"]) != 3 or 0 in best["input"]):
+            raise ValueError(f"{path} should have channels, height and width as input, and has {best['input']}: not ours.")
+    if best["tasks"] > run.done:
+        return None
+    if best["tasks"] not in [m["tasks"] for m in run.metrics]:
+        raise ValueError(f"{path} speaks of {best['tasks']} tasks, of which metrics.jsonl has no line: they are of two runs.")
+    return best
+
+
+def _evaluations(path: Path, score: str) -> list[dict[str, Any]]:
+    """What `pmeta evaluate --json` printed, kept anywhere in the run folder."""
+    found = []
+    for file in sorted(path.rglob("*.json")):
+        content = _json(file) if file.name not in ("config.json", "best.json", "last.json", "failed.json") else None
+        if isinstance(content, dict) and {score, "memory_mb", "gmac"} <= content.keys():
+            check(str(file), content, {**EVALUATION, score: NUMBER, "ci95?": MAYBE_NUMBER, "after_ci95?": MAYBE_NUMBER})
+            found.append(content)
+    return found
+
+
+def _check(run: RunRecord) -> None:
+    """Raise ValueError unless every validation has its figures, and a step size for each layer and step."""
+    shape = (run.config.inner_steps, len(run.layers))
+    for i, m in enumerate(run.metrics):
+        where = f"line {i + 1} of the metrics.jsonl in {run.path}"
+        check(where, m, {**VALIDATION, "val_after" if run.is_rl else "val_accuracy": NUMBER})
+        if [len(row) for row in m["alpha"]] != [shape[1]] * shape[0]:
+            raise ValueError(
+                f"{where} should have step sizes for {shape[0]} steps of {shape[1]} layers, and has others: another network's."
+            )

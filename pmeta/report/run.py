@@ -1,0 +1,231 @@
+"""One run as the report sees it: settings, validations, evaluations, and the network it was trained with. No torch."""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pmeta.cli.cost import POLICIES
+from pmeta.cost.adaptation import Op, bound_mu_fw, cost, four_conv, layer_names, m, mlp, resnet12
+from pmeta.method.methods import METHODS, Method
+from pmeta.paper import ADAPTATION
+from pmeta.reproduce.paper import TABLE2, TABLE3
+from pmeta.rl.config import RLConfig
+from pmeta.training.config import ImageConfig
+
+MLPS = {"navigation": "mlp-navigation", "cheetah-velocity": "mlp-cheetah"}
+ENVIRONMENTS = {"navigation": "2D navigation", "cheetah-velocity": "Half-Cheetah velocity"}
+BACKBONES = {"4conv": "4Conv", "resnet12": "ResNet12"}
+ABLATED = ("scores", "clip_ratio_fw", "clip_ratio_bw", "sparse_fw", "sparse_bw", "norm", "pool")
+GLYPHS = (1, 28, 28)  # pixels of the embedded set, unless it is enlarged
+
+
+class Score(NamedTuple):
+    """How well a model adapts, and what that costs."""
+
+    value: float
+    """Accuracy in percent, or return."""
+    ci95: float | None
+    memory_mb: float
+    exact_memory_mb: float | None
+    gmac: float
+    source: str
+    """What it was measured on."""
+
+
+class PaperScore(NamedTuple):
+    """The same as the paper prints it."""
+
+    value: float
+    memory_mb: float
+    gmac: float
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """All that a run folder says."""
+
+    path: Path
+    config: ImageConfig | RLConfig
+    settings: dict[str, Any]
+    """config.json as it is."""
+    metrics: list[dict[str, Any]]
+    best: dict[str, Any] | None
+    evaluations: list[dict[str, Any]]
+    failed: str = ""
+    """The error that ended it, where `pmeta reproduce` noted one."""
+
+    @property
+    def is_rl(self) -> bool:
+        return isinstance(self.config, RLConfig)
+
+    @property
+    def method(self) -> str:
+        return self.config.method
+
+    @cached_property
+    def row(self) -> Method:
+        return self.config.method_row()
+
+    @property
+    def title(self) -> str:
+        """The method, and what this run changes in it."""
+        return ", ".join([METHODS[self.method].title, *self.changes])
+
+    @property
+    def changes(self) -> list[str]:
+        """What the run changes in its method, as in the paper's ablations."""
+        names = [] if self.is_rl else [name for name in ABLATED if getattr(self.config, name) != getattr(ImageConfig, name)]
+        return [f"{name} = {getattr(self.config, name)}" for name in names]
+
+    @property
+    def finished(self) -> bool:
+        return bool(self.metrics) and self.metrics[-1]["tasks"] >= self.config.tasks
+
+    @property
+    def done(self) -> int:
+        """Tasks up to the last validation."""
+        return self.metrics[-1]["tasks"] if self.metrics else 0
+
+    @property
+    def setup(self) -> str:
+        """What is learned with which network: runs of one set-up can be compared."""
+        c = self.config
+        if isinstance(c, RLConfig):
+            return f"{ENVIRONMENTS[c.env]}, {c.episodes} episodes of {c.horizon} steps"
+        height, width = self.image[1:] if self.image else (c.image_size, c.image_size)
+        size = f"{height}x{width}" if height else "images as they are"
+        backbone = BACKBONES[c.backbone] + ("" if c.channels == 32 else f" ({c.channels} channels)")
+        return f"{Path(c.data).name or c.data} {size}, {backbone}, {c.n_way}-way {c.n_shot}-shot"
+
+    @cached_property
+    def image(self) -> tuple[int, int, int] | None:
+        """(C, H, W) of a sample; None as long as nothing says so: a best model does."""
+        if isinstance(self.config, RLConfig):
+            return None
+        if self.best:
+            c, h, w = self.best["input"]
+            return c, h, w
+        size = self.config.image_size
+        if self.config.data == "glyphs":
+            return (1, size, size) if size else GLYPHS
+        return None
+
+    @property
+    def samples(self) -> int:
+        c = self.config
+        return c.episodes if isinstance(c, RLConfig) else c.n_way * c.n_shot
+
+    @property
+    def kept_words(self) -> int:
+        """Observations, actions and rewards of all episodes, which a policy keeps for its baseline."""
+        if not self.is_rl or not self.ops:
+            return 0
+        return self.samples * (m(self.ops[0].x) + m(self.ops[-1].y) + self.ops[0].x[0])
+
+    @cached_property
+    def ops(self) -> tuple[Op, ...] | None:
+        """The network for the cost model; None where the size of its input is not known yet."""
+        if isinstance(self.config, RLConfig):
+            return mlp(*POLICIES[MLPS[self.config.env]], steps=self.config.horizon)
+        return network(self.config, self.image) if self.image else None
+
+    @cached_property
+    def layers(self) -> list[str]:
+        """The columns of alpha. A policy has a step size for its deviation, too."""
+        if isinstance(self.config, RLConfig):
+            return [*layer_names(self.ops or ()), "log_std"]
+        return layer_names(network(self.config, self.image or (3, 84, 84)))
+
+    @property
+    def chosen(self) -> dict[str, Any] | None:
+        """The validation of the best model, or the last one as long as there is none."""
+        at = self.best["tasks"] if self.best else self.done
+        return next((v for v in self.metrics if v["tasks"] == at), None)
+
+    @property
+    def masks(self) -> list[list[str]]:
+        """The layers that each step of the chosen model updates."""
+        names = self.layers[:-1] if self.is_rl else self.layers
+        alpha = self.chosen["alpha"] if self.chosen else []
+        return [[name for name, a in zip(names, row, strict=False) if a > 0] for row in alpha]
+
+    @property
+    def attention(self) -> bool:
+        return self.row.scores == "attention"
+
+    @property
+    def mu_fw(self) -> dict[str, float]:
+        """The most that mu_fw can be, whatever the data."""
+        clipped = self.attention and self.row.sparse_fw == "w" and self.row.clip_ratio_fw is not None
+        return bound_mu_fw(self.ops or (), self.row.clip_ratio_fw or 0.0) if clipped else {}
+
+    @cached_property
+    def inference_gmac(self) -> float | None:
+        return cost(self.ops, [[]], self.samples).inference_gmac if self.ops else None
+
+    @cached_property
+    def score(self) -> Score | None:
+        """From an evaluation at batch 1 on tasks of the run's own kind and data, if one is kept; else from the validation."""
+        own = [e for e in self.evaluations if self._is_own(e)]
+        if own:
+            e = max(own, key=lambda e: (e.get("split", "test") == "test", e["tasks"]))
+            return score_of(e, f"{e.get('split', 'test')}, {e['tasks']:,} tasks")
+        if not self.chosen:
+            return None
+        what = "best validation" if self.best else "last validation, layers not chosen yet"
+        return score_of(self.chosen, f"{what}, {self.config.val_tasks:,} tasks")
+
+    def _is_own(self, evaluation: dict[str, Any]) -> bool:
+        data = evaluation.get("data", "") in ("", getattr(self.config, "data", ""))
+        tasks = all(evaluation.get(key) in (None, getattr(self.config, key, None)) for key in ("n_way", "n_shot"))
+        return data and tasks and evaluation.get("batch", 1) == 1 and evaluation.get("classes") is None
+
+    @property
+    def paper(self) -> PaperScore | None:
+        """The paper's figures for the same, if it has them."""
+        return None if self.changes else paper_score(self.config, self.image, self.method)
+
+
+def score_of(found: dict[str, Any], source: str) -> Score:
+    """From a line of metrics.jsonl, or from an evaluation."""
+    value = next(found[key] for key in ("val_accuracy", "val_after", "accuracy", "after") if key in found)
+    ci95 = next((found[key] for key in ("val_ci95", "ci95", "after_ci95") if key in found), None)
+    return Score(value, ci95, found["memory_mb"], found.get("exact_memory_mb"), found["gmac"], source)
+
+
+def network(config: ImageConfig, image: tuple[int, int, int]) -> tuple[Op, ...]:
+    """The operations of a run's network."""
+    if config.backbone == "4conv":
+        ops = four_conv(config.n_way, image, config.channels, config.groups)
+    else:
+        ops = resnet12(config.n_way, image, tuple(config.channels * 2**b for b in range(1, 5)), config.groups)
+    return tuple(_variant(op, config) for op in ops)
+
+
+def _variant(op: Op, config: ImageConfig) -> Op:
+    if op.kind == "maxpool" and config.pool == "average":
+        return dataclasses.replace(op, kind="pool")
+    if op.kind == "norm" and config.norm == "batch":
+        return dataclasses.replace(op, groups=1)
+    return op
+
+
+def paper_score(config: ImageConfig | RLConfig, image: Sequence[int] | None, method: str) -> PaperScore | None:
+    """What the paper prints for a method in this set-up (MiniImageNet in Table 2, Table 3), if it has one.
+
+    Data are MiniImageNet if their name says so."""
+    if isinstance(config, RLConfig):
+        usual = (config.episodes, config.horizon) == (20, 200)
+        value, key = TABLE3[config.env][method], (MLPS[config.env], 20)
+    else:
+        key = (config.backbone, config.n_shot)
+        usual = (config.n_way, config.channels, config.norm, config.pool) == (5, 32, "group", "max") and key in TABLE2
+        usual = usual and tuple(image or ()) == (3, 84, 84) and "mini" in Path(config.data).name.lower()
+        value = TABLE2[key][method][0] if usual else 0.0
+    if not usual:
+        return None
+    gmac, memory_mb = ADAPTATION[key][method]
+    return PaperScore(value, memory_mb, gmac)

@@ -1,0 +1,1 @@
+"""Meta-training and evaluation on images."""

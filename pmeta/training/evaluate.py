@@ -1,0 +1,140 @@
+"""Unseen tasks (Sec. 4.1): accuracy with CI95, and what adapting to each task costs by the masks and scores it really had."""
+
+import functools
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from pmeta.cost.adaptation import macs as step_macs
+from pmeta.cost.adaptation import peak_words
+from pmeta.cost.ops import MB, WORD
+from pmeta.method.inner import InnerLoop, Scores
+from pmeta.method.learned import Meta
+from pmeta.method.methods import Method
+from pmeta.method.step_sizes import updated_layers
+from pmeta.network.layers import Network
+
+
+class TaskResult(NamedTuple):
+    """One task after adaptation."""
+
+    accuracy: float
+    peak_words: float
+    """The largest over steps and micro-batches, in the paper's accounting."""
+    exact_peak_words: float
+    macs: float
+    """Of one step over the whole support set, the mean over steps."""
+    ratios: Tensor
+    """Share of the weights of layer l that step k updates, the mean over the support set (Fig. 5). (K, L)"""
+
+
+def evaluation_loop(net: Network, method: Method, batch: int | None) -> InnerLoop:
+    """The inner loop of a device: micro-batches of `batch`, None for the whole support set."""
+    return InnerLoop(net, method, batch=batch)
+
+
+def evaluate_task(loop: InnerLoop, meta: Meta, task: tuple[Any, Any, Any, Any]) -> TaskResult:
+    """Adapt to the support set and classify the queries; layers with alpha = 0 are left alone altogether."""
+    support_x, support_y, query_x, query_y = task
+    meta = replace(meta, mask=meta.updates())
+    adapted = loop.adapt(meta, (support_x, support_y))
+    with torch.no_grad():
+        output, _ = loop.net.run(adapted.w, query_x, pool_first=loop.pool_first)
+    seen = output[:, : int(support_y.max()) + 1]  # a task may have fewer classes than the network has outputs
+    accuracy = float((seen.argmax(1) == query_y).double().mean())
+    return TaskResult(accuracy, *task_cost(loop, meta, adapted.scores, len(support_x)))
+
+
+def task_cost(loop: InnerLoop, meta: Meta, scores: list[Scores], samples: int) -> tuple[float, float, float, Tensor]:
+    """Peak words (paper, exact), MACs of a step, and update ratios (K, L), from the scores that a task really had."""
+    net, batch = loop.net, min(loop.batch or samples, samples)
+    attention = loop.method.scores == "attention"
+    layers = updated_layers(net, meta.updates())
+    peaks, exact, macs, ratios = [0.0], [0.0], [], meta.updates().float().cpu()
+    for k, update in enumerate(layers):
+        for row in _largest_rows(_mu_fw(update, scores[k])):
+            mu = tuple(zip(update, row, strict=True))
+            peaks.append(_peak(net.ops, mu, batch, samples, "paper", attention))
+            exact.append(_peak(net.ops, mu, batch, samples, "exact", attention))
+        share = {name: _share(*scores[k][name], net.layers[net.index(name)].kind == "norm") for name in update}
+        macs.append(samples * step_macs(net.ops, update, share, 1.0, attention))  # linear in the share of each layer
+        for name in update:
+            ratios[k, net.index(name)] = share[name]
+    return max(peaks), max(exact), sum(macs) / len(macs), ratios
+
+
+@functools.lru_cache(maxsize=100_000)
+def _peak(ops: Any, mu_fw: tuple[tuple[str, float], ...], batch: int, samples: int, accounting: str, attention: bool) -> float:
+    names = [name for name, _ in mu_fw]
+    return peak_words(ops, names, batch, samples, dict(mu_fw), accounting, attention)
+
+
+def _survivors(gamma: Tensor | None) -> Tensor:
+    """1 where a channel has a score above 0, a row for each sample or one for all. (rows, C), or (1, 1) without scores."""
+    return torch.ones(1, 1) if gamma is None else (gamma > 0).float().cpu()
+
+
+def _mu_fw(names: list[str], scores: Scores) -> Tensor:
+    """A row for each sample or one for all, a column for each layer."""
+    columns = [_survivors(scores[name][0]).mean(1) for name in names]
+    rows = max((len(c) for c in columns), default=1)
+    return torch.stack([c.expand(rows) for c in columns], 1) if columns else torch.ones(1, 0)
+
+
+def _share(gamma_fw: Tensor | None, gamma_bw: Tensor | None, norm: bool) -> float:
+    """The share of a layer's weights that are updated, the mean over samples; a norm has one weight a channel."""
+    fw, bw = _survivors(gamma_fw), _survivors(gamma_bw)
+    return float((fw * bw).mean() if norm else (fw.mean(1) * bw.mean(1)).mean())
+
+
+def _largest_rows(mu: Tensor) -> list[list[float]]:
+    """The rows that no other row tops in every layer: the peak can only be at one of these."""
+    rows = torch.unique(mu, dim=0)
+    topped = (rows[:, None] <= rows[None]).all(2).sum(1) > 1
+    return rows[~topped].tolist()
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The mean over tasks, as in the paper's Table 2, and the worst task."""
+
+    tasks: int
+    accuracy: float
+    """In percent."""
+    ci95: float
+    memory_mb: float
+    """Mean over tasks of the peak, in the paper's accounting."""
+    worst_memory_mb: float
+    exact_memory_mb: float
+    worst_exact_memory_mb: float
+    gmac: float
+    """One adaptation step over the support set."""
+    worst_gmac: float
+    update_ratios: list[list[float]]
+    """Mean over tasks, a row for each step, a column for each layer."""
+    update_ratios_std: list[list[float]]
+
+
+def summarise(results: Iterable[TaskResult]) -> Summary:
+    """Mean, CI95 = 1.96 std / sqrt(n), and worst."""
+    results = list(results)
+    accuracy, peak, exact, macs = (torch.tensor([float(r[i]) for r in results], dtype=torch.float64) for i in range(4))
+    ratios = torch.stack([r.ratios for r in results])
+    spread = accuracy.std() if len(results) > 1 else torch.tensor(float("nan"))
+    to_mb = WORD / MB
+    return Summary(
+        tasks=len(results),
+        accuracy=100 * float(accuracy.mean()),
+        ci95=100 * 1.96 * float(spread) / len(results) ** 0.5,
+        memory_mb=float(peak.mean()) * to_mb,
+        worst_memory_mb=float(peak.max()) * to_mb,
+        exact_memory_mb=float(exact.mean()) * to_mb,
+        worst_exact_memory_mb=float(exact.max()) * to_mb,
+        gmac=float(macs.mean()) / 1e9,
+        worst_gmac=float(macs.max()) / 1e9,
+        update_ratios=ratios.mean(0).tolist(),
+        update_ratios_std=ratios.std(0, correction=0).tolist(),
+    )

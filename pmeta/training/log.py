@@ -1,0 +1,201 @@
+"""What a training run writes and shows: metrics, checkpoints, the best model, a progress bar."""
+
+import math
+import sys
+import time
+from typing import Any, Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Column
+
+from pmeta.base.errors import how_to_install
+from pmeta.cost.adaptation import Cost
+from pmeta.method.methods import Method
+from pmeta.method.outer import Outer
+from pmeta.training.evaluate import summarise
+from pmeta.training.run_folder import Run, write_json
+from pmeta.training.workers import Group
+
+CHECKPOINT_SECONDS = 30.0
+
+
+class Settings(Protocol):
+    """What the log asks of a run's settings, for images and for reinforcement learning."""
+
+    @property
+    def tasks(self) -> int: ...
+    @property
+    def meta_batch(self) -> int: ...
+    @property
+    def epoch_tasks(self) -> int: ...
+    @property
+    def updates(self) -> int: ...
+    @property
+    def tensorboard(self) -> bool: ...
+    def method_row(self) -> Method: ...
+
+
+class Log:
+    """The record of one run. All processes keep it, process 0 writes and shows it."""
+
+    sums: tuple[str, ...] = ("loss", "correct", "tasks", "skipped")
+    """What is added up from update to update until the epoch ends."""
+    scalars: tuple[str, ...] = ("loss", "train_accuracy", "val_accuracy", "memory_mb", "exact_memory_mb", "gmac")
+    """What TensorBoard shows."""
+
+    def __init__(self, run: Run, group: Group, config: Settings, outer: Outer):
+        self.run, self.group, self.config, self.outer = run, group, config, outer
+        self.first = group.rank == 0
+        self.best: dict[str, Any] = {}
+        self.since_epoch: dict[str, float] = dict.fromkeys(self.sums, 0)
+        self.skipped = self.metrics_length = 0
+        self.cost: Cost | None = None
+        self._resume()
+        self.started, self.first_task, self.saved_at = time.monotonic(), outer.done * config.meta_batch, time.monotonic()
+        self.board = _tensorboard(run, config) if self.first else None
+
+    def _resume(self) -> None:
+        found = self.group.from_first(lambda: self.run.load("last"))
+        if found is None:
+            self.run.rewind_metrics(0) if self.first else None
+            return
+        self.outer.load(found.tensors)
+        self.best, self.since_epoch, self.skipped = (found.info[key] for key in ("best", "since_epoch", "skipped"))
+        self.metrics_length = found.info["metrics_length"]
+        if self.first:
+            self.run.rewind_metrics(self.metrics_length)
+            write_json(self.run.path / "last.json", found.info)  # a kill may have come between the checkpoint and this
+
+    def __enter__(self) -> "Log":
+        title, tasks = self.config.method_row().title, self.config.tasks
+        columns = (  # in a narrow terminal the bar and the end of the status give way
+            TextColumn("{task.description}", table_column=_whole(len(title))),
+            BarColumn(),
+            TextColumn("{task.completed}/{task.total} tasks", table_column=_whole(len(f"{tasks}/{tasks} tasks"))),
+            TimeRemainingColumn(table_column=_whole(len("0:00:00"))),
+            TextColumn("{task.fields[status]}"),
+        )
+        self.bar = Progress(*columns, console=Console(stderr=True), disable=not (self.first and sys.stderr.isatty()))
+        self.row = self.bar.add_task(title, total=tasks, completed=self.tasks_done, status="")
+        if self.first and 0 < self.tasks_done < tasks:
+            self.bar.console.print(f"going on after {self.tasks_done} of {tasks} tasks", highlight=False)
+        self.bar.start()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.bar.stop()
+        if self.board:
+            self.board.close()
+
+    @property
+    def tasks_done(self) -> int:
+        return min(self.outer.done * self.config.meta_batch, self.config.tasks)
+
+    def update(self, g: Any, cost: Cost) -> None:
+        """Take note of an outer update, which has all of `sums`."""
+        self.cost = cost
+        for key in self.since_epoch:
+            self.since_epoch[key] += getattr(g, key)
+        self.skipped += g.skipped
+        self.outer.check_finite(f" The last good checkpoint is kept in {self.run.path}.")
+        self.bar.update(self.row, completed=self.tasks_done, status=self.status())
+
+    def status(self) -> str:
+        """The line beside the progress bar."""
+        speed = (self.tasks_done - self.first_task) / max(time.monotonic() - self.started, 1e-9)
+        parts = [f"{speed:.1f} tasks/s", f"loss {self._mean('loss'):.3f}"]
+        if self.best:
+            parts.append(f"best val {self.best['val_accuracy']:.1f} %")
+        if self.cost:
+            parts.append(f"memory {self.cost.memory_mb:.2f} MB")
+        if self.skipped:
+            parts.append(f"[red]{self.skipped} tasks skipped[/red]")
+        return "  ".join(parts)
+
+    def _mean(self, key: str) -> float:
+        return self.since_epoch[key] / self.since_epoch["tasks"] if self.since_epoch["tasks"] else math.nan
+
+    def epoch_ends(self) -> bool:
+        """Whether the model is to be validated now: after each epoch and at the end."""
+        per_epoch = max(1, round(self.config.epoch_tasks / self.config.meta_batch))
+        return self.outer.done % per_epoch == 0 or self.outer.done == self.config.updates
+
+    def epoch(self, results: list[Any]) -> None:
+        """Log a validation, and keep the model if it is the best so far among those whose layers are chosen."""
+        summary = summarise(results)
+        record = {
+            "tasks": self.tasks_done,
+            "loss": self._mean("loss"),
+            "train_accuracy": 100 * self._mean("correct"),
+            "skipped": self.skipped,
+            "val_accuracy": summary.accuracy,
+            "val_ci95": summary.ci95,
+            "memory_mb": summary.memory_mb,
+            "exact_memory_mb": summary.exact_memory_mb,
+            "gmac": summary.gmac,
+            "frozen": self.outer.frozen,
+            "alpha": self.outer.meta.alpha.tolist(),
+            "seconds": round(time.monotonic() - self.started, 1),
+        }
+        self.since_epoch = dict.fromkeys(self.sums, 0)
+        better = not self.best or summary.accuracy > self.best["val_accuracy"]
+        if self.outer.frozen and better:
+            keys = ("tasks", "val_accuracy", "val_ci95", "memory_mb", "exact_memory_mb", "gmac")
+            self.best = {"input": list(self.outer.loop.net.ops[0].x), **{key: record[key] for key in keys}}
+        self.keep(record)
+
+    def keep(self, record: dict[str, Any]) -> None:
+        """Write what a validation showed, the model if it is now the best, and a checkpoint."""
+        if not self.first:
+            return
+        if self.best.get("tasks") == record["tasks"]:
+            self.run.save("best", {**self.outer.meta.parameters(), "mask": self.outer.meta.mask}, self.best)
+        self.metrics_length = self.run.log(record)
+        self._show(record)
+        self.checkpoint(now=True)
+
+    def line(self, r: dict[str, Any]) -> str:
+        """One line for a validation."""
+        return (
+            f"{r['tasks']:>7} tasks  loss {r['loss']:.3f}  train {r['train_accuracy']:.1f} %  "
+            f"val {r['val_accuracy']:.2f} ± {r['val_ci95']:.2f} %  memory {r['memory_mb']:.2f} MB"
+        )
+
+    def _show(self, r: dict[str, Any]) -> None:
+        skipped = f"  [red]{self.skipped} tasks skipped[/red]" if self.skipped else ""
+        self.bar.console.print(self.line(r) + skipped, highlight=False, soft_wrap=True)
+        if self.board:
+            for key in self.scalars:
+                self.board.add_scalar(key, r[key], r["tasks"])
+
+    def checkpoint(self, now: bool = False) -> None:
+        """Write the state of the training, every half minute at the least; never one of a run that may be going astray."""
+        due = time.monotonic() - self.saved_at >= CHECKPOINT_SECONDS
+        astray = self.outer.bad_in_a_row and self.outer.done < self.config.updates
+        if not self.first or astray or not (now or due):
+            return
+        info = {
+            "tasks": self.tasks_done,
+            "best": self.best,
+            "since_epoch": self.since_epoch,
+            "skipped": self.skipped,
+            "metrics_length": self.metrics_length,
+        }
+        self.run.save("last", self.outer.state(), info)
+        self.saved_at = time.monotonic()
+
+
+def _whole(width: int) -> Column:
+    """A column of the progress bar that is not cut off."""
+    return Column(no_wrap=True, min_width=width)
+
+
+def _tensorboard(run: Run, config: Settings) -> Any:
+    if not config.tensorboard:
+        return None
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise ValueError(f"--tensorboard needs the package tensorboard: {how_to_install('tensorboard')}.") from None
+    return SummaryWriter(run.path / "tensorboard")

@@ -1,0 +1,246 @@
+"""The run folder: settings, metrics and checkpoints, each written so that a kill at any moment loses nothing."""
+
+import dataclasses
+import fcntl
+import json
+import math
+import os
+import platform
+from importlib.metadata import version
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from pmeta import zoo
+from pmeta.base.files import cannot_write, write_atomically
+
+if TYPE_CHECKING:  # what reads JSON alone starts without torch
+    from _typeshed import DataclassInstance
+    from torch import Tensor
+
+    from pmeta.method.learned import Meta
+
+Settings = TypeVar("Settings", bound="DataclassInstance")
+VERSIONED = ("torch", "numpy", "safetensors", "pillow")
+
+
+class BusyError(ValueError):
+    """Another process is at work in a run folder."""
+
+
+class Checkpoint(NamedTuple):
+    """Named tensors and what is known about them."""
+
+    tensors: "dict[str, Tensor]"
+    info: dict[str, Any]
+
+
+def restored(meta: "Meta", tensors: "dict[str, Tensor]") -> "Meta":
+    """`meta` with the weights, step sizes, attention and mask of a checkpoint.
+
+    Raises ValueError where one is missing, has another shape, or holds what is no number."""
+    like = {**meta.parameters(), "mask": meta.mask}
+    for name, wanted in like.items():
+        found = tuple(tensors[name].shape) if name in tensors else "nothing"
+        if found != tuple(wanted.shape):
+            raise ValueError(
+                f"a checkpoint fits its network and method, where {name} has the shape {tuple(wanted.shape)}, got {found}: "
+                "give one that was written for the same."
+            )
+        if not tensors[name].isfinite().all():
+            raise ValueError(f"weights must be finite, {name} of the checkpoint is not: train again, with a smaller lr.")
+    moved = {name: tensors[name].to(wanted.device) for name, wanted in like.items()}
+    return dataclasses.replace(meta.with_parameters(moved), mask=moved["mask"].bool())
+
+
+def write_checkpoint(path: Path, tensors: "dict[str, Tensor]", info: dict[str, Any]) -> None:
+    """One file, tensors and info together, atomically."""
+    from safetensors.torch import save
+
+    own = {key: t.detach().cpu().contiguous() for key, t in tensors.items()}
+    write_atomically(path, save(own, {"info": json.dumps(info)}))
+
+
+def read_checkpoint(path: Path, otherwise: str) -> Checkpoint:
+    """The file that `write_checkpoint` wrote; `otherwise` says what to do with another one."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            return Checkpoint(tensors, json.loads(file.metadata()["info"]))
+    except (SafetensorError, TypeError, KeyError, ValueError) as error:
+        raise ValueError(f"{path} is no checkpoint of ours ({error}): {otherwise}.") from None
+
+
+def write_json(path: Path, value: Any) -> None:
+    """JSON for people to read, atomically."""
+    write_atomically(path, (json.dumps(plain(value), indent=2) + "\n").encode())
+
+
+def plain(value: Any) -> Any:
+    """The same without nan and infinity, which JSON does not have: None.
+
+    >>> plain({"ci95": float("nan"), "alpha": [0.5]})
+    {'ci95': None, 'alpha': [0.5]}
+    """
+    if isinstance(value, dict):
+        return {key: plain(v) for key, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+class Run:
+    """RUN/config.json, metrics.jsonl, last.safetensors, best.safetensors, and JSON beside the two for people to read."""
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        self._lock: IO[str] | None = None
+
+    def __enter__(self) -> "Run":
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let others train in the folder."""
+        if self._lock:
+            self._lock.close()
+            self._lock = None
+
+    def config(self) -> dict[str, Any]:
+        """The settings of the run, and the versions it was started with under "versions".
+
+        Raises ValueError where the folder is no run."""
+        try:
+            config = json.loads((self.path / "config.json").read_text())
+        except (FileNotFoundError, NotADirectoryError):
+            raise ValueError(f"a run folder holds a config.json, {self.path} does not: train one with pmeta train.") from None
+        except ValueError as error:
+            raise ValueError(f"the config.json in {self.path} cannot be read ({error}): give another folder.") from None
+        if not isinstance(config, dict) or "versions" not in config:
+            raise ValueError(f"the config.json in {self.path} is not that of a run: give another folder.")
+        return config
+
+    def settings(self, kind: type[Settings]) -> Settings:
+        """The settings of the run as `kind`, the dataclass they were written from; fields it has no longer are left out."""
+        known = {f.name for f in dataclasses.fields(kind)}
+        try:
+            return kind(**{key: value for key, value in self.config().items() if key in known})
+        except TypeError as error:
+            raise ValueError(f"the config.json in {self.path} does not fit ({error}): give another folder.") from None
+
+    def start(self, config: dict[str, Any], may_differ: tuple[str, ...] = ()) -> None:
+        """Begin the run, or make sure that the run which is there has the same settings.
+
+        A run without a checkpoint, such as one whose data were not there, may begin anew with others."""
+        self.lock()
+        try:
+            self._write_or_compare(config, may_differ)
+        except ValueError:
+            self.close()
+            raise
+
+    def _write_or_compare(self, config: dict[str, Any], may_differ: tuple[str, ...]) -> None:
+        if (self.path / "config.json").exists():
+            self.config()  # a folder of something else is left alone
+        if not self.begun():
+            versions = {name: version(name) for name in VERSIONED} | {"python": platform.python_version()}
+            write_json(self.path / "config.json", {**config, "versions": versions})
+            return
+        self.compare(config, may_differ)
+
+    def begun(self) -> bool:
+        """Whether there is a checkpoint."""
+        return any((self.path / f"{name}.safetensors").exists() for name in ("last", "best"))
+
+    def compare(self, config: dict[str, Any], may_differ: tuple[str, ...] = ()) -> None:
+        """Raise ValueError unless the run that is there has these settings."""
+        if not (self.path / "config.json").exists():
+            raise ValueError(
+                f"a checkpoint has the config.json of its run beside it, in {self.path} there is none: choose another --out."
+            )
+        old = self.config()
+        changed = [k for k, v in config.items() if k not in may_differ and old.get(k) != v]
+        if changed:
+            was = ", ".join(f"{k}={old.get(k)!r} (now {config[k]!r})" for k in changed)
+            raise ValueError(
+                f"a run is continued with the settings it was started with; {self.path} has {was}: choose another --out."
+            )
+
+    def lock(self) -> None:
+        """Make the folder and lock it for this process, until it ends or `close()`."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = (self.path / ".lock").open("w")
+        except OSError as error:
+            raise cannot_write(self.path, error) from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.close()
+            raise BusyError(f"one process trains in a run folder, and another is at work in {self.path}.") from None
+        except OSError:  # a file system without locks
+            pass
+
+    def save(self, name: str, tensors: "dict[str, Tensor]", info: dict[str, Any]) -> None:
+        """Write the checkpoint `name`: one file, tensors and info together, and the info once more as JSON."""
+        write_checkpoint(self.path / f"{name}.safetensors", tensors, info)
+        write_json(self.path / f"{name}.json", info)
+
+    def load(self, name: str) -> Checkpoint | None:
+        """The checkpoint `name`, or None where there is none."""
+        path = self.path / f"{name}.safetensors"
+        return read_checkpoint(path, "remove it to begin anew") if path.exists() else None
+
+    def log(self, record: dict[str, Any]) -> int:
+        """Append a line to metrics.jsonl; returns its length, to be kept in the next checkpoint."""
+        path = self.path / "metrics.jsonl"
+        try:
+            with path.open("ab") as file:
+                file.write((json.dumps(plain(record)) + "\n").encode())
+                file.flush()
+                os.fsync(file.fileno())
+                return file.tell()
+        except OSError as error:
+            raise cannot_write(path, error) from None
+
+    def rewind_metrics(self, length: int) -> None:
+        """Drop the lines that were logged after the checkpoint from which the run goes on."""
+        path = self.path / "metrics.jsonl"
+        if path.exists() and path.stat().st_size > length:
+            os.truncate(path, length)
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """All that was logged, oldest first, without a last line that is not whole."""
+        path = self.path / "metrics.jsonl"
+        try:
+            lines = path.read_text().split("\n")[:-1] if path.exists() else []
+            return [json.loads(line) for line in lines]
+        except ValueError as error:
+            raise ValueError(
+                f"the metrics.jsonl in {self.path} has a line that is not JSON ({error}): leave this run out, or train it anew."
+            ) from None
+
+    def tasks_done(self) -> int:
+        """Tasks that the run was trained on, by last.json; 0 where that is missing or broken: going on writes it anew."""
+        try:
+            return int(json.loads((self.path / "last.json").read_text())["tasks"])
+        except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
+            return 0
+
+
+class Shipped(Run):
+    """A model of the zoo, to be read as if it were the run that it comes from."""
+
+    def config(self) -> dict[str, Any]:
+        return zoo.card(self.path.name)["config"]
+
+    def load(self, name: str) -> Checkpoint | None:
+        return Run(zoo.FOLDER).load(self.path.name) if name == "best" else None
+
+
+def open_run(path: str) -> Run:
+    """A run folder, or a model of the zoo by its name, to be read; a folder of such a name is ./NAME."""
+    return Shipped(path) if path in zoo.names() else Run(path)

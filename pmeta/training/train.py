@@ -1,0 +1,147 @@
+"""Meta-training on images (Alg. 2): the loop, with validation after each meta epoch."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from pmeta.cost.adaptation import Cost, cost
+from pmeta.data.tasks import ImageSet, Task, check_enough, open_split, sample_task
+from pmeta.method.inner import InnerLoop
+from pmeta.method.learned import Meta, init_meta
+from pmeta.method.methods import Method
+from pmeta.method.outer import MetaGradient, Outer, Schedule
+from pmeta.method.step_sizes import fit_budget, mu_fw_bound, updated_layers
+from pmeta.network.backbones import FourConv, ResNet12, initialise
+from pmeta.network.layers import Network
+from pmeta.network.take_in import take_in
+from pmeta.training.config import ImageConfig, parse_bytes
+from pmeta.training.evaluate import TaskResult, evaluate_task, evaluation_loop
+from pmeta.training.log import Log
+from pmeta.training.run_folder import Run
+from pmeta.training.workers import Group
+
+MAY_DIFFER = ("out", "workers", "device", "tensorboard", "recompute")
+"""Settings that a continued run may change."""
+
+
+def train(group: Group, config: ImageConfig) -> dict[str, Any]:
+    """Train, or go on with, the run in `config.out`; returns what is known of its best checkpoint.
+
+    Every process of the group holds the same state and makes the same updates; process 0 alone writes and shows."""
+    device = choose_device(config.device, group.rank)
+    with Run(config.out) as run:
+        if group.rank == 0:
+            run.start(dataclasses.asdict(config), MAY_DIFFER)
+        images = {split: open_images(config, split) for split in ("train", "val")}
+        net, meta = build(config, images["train"].shape, device)
+        choose = budget_choice(net, meta, config.method_row(), config.memory_budget, config.n_way * config.n_shot)
+        outer = Outer(training_loop(net, config), meta, schedule(config), choose)
+        with Log(run, group, config, outer) as log:
+            while outer.done < config.updates:
+                first = outer.done * config.meta_batch
+                numbers = range(first, min(first + config.meta_batch, config.tasks))
+                tasks = (task(config, images["train"], i, device) for i in group.share(numbers))
+                g = add_up(group, outer.gradient(tasks))
+                outer.update(g)
+                log.update(g, live_cost(net, outer.meta, config))
+                if log.epoch_ends():
+                    log.epoch(validate(group, net, outer.meta, config, images["val"], device))
+                log.checkpoint()
+        if group.rank == 0:
+            draw(run, net, config)
+    return log.best
+
+
+def draw(run: Run, net: Network, config: ImageConfig) -> None:
+    """The learning curve, and the step sizes of the best model, as pictures in the run folder."""
+    from pmeta.report import figures  # late: matplotlib takes its time, and workers draw nothing
+
+    metrics, best = run.metrics(), run.load("best")
+    figures.learning_curves([(config.method_row().title, metrics)], run.path / "curve.png")
+    if best is not None:
+        figures.step_sizes(best.tensors["alpha"].tolist(), [layer.name for layer in net.layers], run.path / "step_sizes.png")
+
+
+def choose_device(name: str, rank: int) -> torch.device:
+    """The GPU of this process where there is one, unless told otherwise."""
+    if name == "cpu" or (name == "auto" and not torch.cuda.is_available()):
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise ValueError(f"--device {name} needs a GPU, and there is none here: leave it out.")
+    return torch.device("cuda", rank % torch.cuda.device_count())
+
+
+def open_images(config: ImageConfig, split: str) -> ImageSet:
+    """A split of the run's data, with enough of them for its tasks."""
+    images = open_split(config.data, split, config.image_size)
+    check_enough(images, config.n_way, config.n_shot, config.n_query)
+    return images
+
+
+def build(config: ImageConfig, image: tuple[int, int, int], device: torch.device) -> tuple[Network, Meta]:
+    """The network of a run, and what is trained of it as it is before the training."""
+    generator = torch.Generator().manual_seed(config.seed)
+    model: torch.nn.Module
+    if config.backbone == "4conv":
+        model = FourConv(config.n_way, image, config.channels, config.groups, config.norm, config.pool)
+    else:
+        widths = tuple(config.channels * 2**b for b in range(1, 5))
+        model = ResNet12(config.n_way, image, widths, config.groups, config.norm, config.pool)
+    net = take_in(initialise(model, generator).to(device), torch.zeros(1, *image, device=device), batch_norm=True)
+    meta = init_meta(net, config.method_row(), config.inner_steps, config.alpha_0, generator)
+    return net, dataclasses.replace(meta.map(lambda t: t.to(device)), mask=meta.mask.to(device))
+
+
+def training_loop(net: Network, config: ImageConfig) -> InnerLoop:
+    """The inner loop of meta-training: the whole support set as one batch (Sec. 4.1), unless per_sample is set."""
+    batch = 1 if config.per_sample else None
+    return InnerLoop(net, config.method_row(), batch=batch, second_order=not config.first_order, recompute=config.recompute)
+
+
+def schedule(config: ImageConfig) -> Schedule:
+    """The settings of the outer loop; a memory budget takes the place of the penalty."""
+    shared = {f.name: getattr(config, f.name) for f in dataclasses.fields(Schedule) if f.name != "updates"}
+    return Schedule(config.updates, **shared | ({"lam": 0.0} if config.memory_budget else {}))
+
+
+def budget_choice(net: Network, meta: Meta, method: Method, budget: str, samples: int) -> Callable[[Meta], Meta] | None:
+    """The choice of layers that a memory budget asks for; raises ValueError where it is too small for any."""
+    if not budget:
+        return None
+    args = method, parse_bytes(budget), samples
+    fit_budget(net, meta, *args)  # better now than late in the training
+    return lambda meta: fit_budget(net, meta, *args)
+
+
+def live_cost(net: Network, meta: Meta, config: ImageConfig) -> Cost:
+    """What adaptation at batch 1 would take now, with mu_fw at its bound."""
+    masks, method = updated_layers(net, meta.updates()), config.method_row()
+    mu_fw = mu_fw_bound(net, method)
+    return cost(net.ops, masks, config.n_way * config.n_shot, mu_fw=mu_fw, attention=method.scores == "attention")
+
+
+def task(config: ImageConfig, images: ImageSet, i: int, device: torch.device, seed: int | None = None) -> Task:
+    """Task i, on the device."""
+    drawn = sample_task(images, config.seed if seed is None else seed, i, config.n_way, config.n_shot, config.n_query)
+    return Task(*(t.to(device) for t in drawn))
+
+
+def add_up(group: Group, g: MetaGradient) -> MetaGradient:
+    """The sum of the meta-gradients of all processes."""
+    counts = {
+        name: torch.tensor(float(getattr(g, name)), dtype=torch.float64) for name in ("loss", "correct", "tasks", "skipped")
+    }
+    total = group.add({**g.gradients, **{f"count/{name}": t for name, t in counts.items()}})
+    loss, correct, tasks, skipped = (float(total.pop(f"count/{name}")) for name in counts)
+    return MetaGradient(total, loss, correct, int(tasks), int(skipped))
+
+
+def validate(
+    group: Group, net: Network, meta: Meta, config: ImageConfig, images: ImageSet, device: torch.device
+) -> list[TaskResult]:
+    """The same unseen tasks each time, adapted to one sample at a time as a device does."""
+    loop = evaluation_loop(net, config.method_row(), batch=1)
+    numbers = group.share(range(config.val_tasks))
+    return group.gather([evaluate_task(loop, meta.map(torch.Tensor.detach), task(config, images, i, device)) for i in numbers])

@@ -1,0 +1,134 @@
+"""The card of a model of the zoo as Markdown."""
+
+import dataclasses
+from typing import Any
+
+from pmeta.training.config import NAMED
+
+WHERE = ("data", "out", "workers", "device", "tensorboard", "recompute")
+"""Settings of a training that do not change what it gives."""
+LICENCE = (
+    "The weights come under the licence of this project (MIT), as far as we can give one. They were learned from MiniImageNet, "
+    "whose pictures are ImageNet's. The pictures are not distributed here, and ImageNet's own terms (research and education, "
+    "nothing commercial) bind whoever uses them. Whether the terms of pictures reach weights that were learned from them is "
+    "not settled: ask somebody who knows before you sell what is made with this model."
+)
+
+
+def text(card: dict[str, Any]) -> str:
+    """The whole card."""
+    parts = [
+        f"# {card['name']}",
+        *introduction(card),
+        *("## Accuracy", accuracy(card), *commands(card)),
+        *("## Memory", theory(card), files(card), updates(card)),
+        *("## Training", schedule(card), training_command(card)),
+        *("## Licence", LICENCE),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def introduction(card: dict[str, Any]) -> list[str]:
+    """What it is, and the warning that it is not finished, if so."""
+    c, h, w = card["data"]["image"]
+    s, name = card["schedule"], card["name"]
+    said = [
+        f"{card['backbone']} for pictures of {w}x{h} pixels and {c} channels, meta-trained by {card['method']} for "
+        f"{card['task']} tasks on {card['data']['name']}. `pmeta adapt {name} --support FOLDER --query FOLDER` adapts it."
+    ]
+    if s["trained"] < s["planned"]:
+        said.append(
+            f"**Not finished: {s['trained']:,} of {s['planned']:,} planned tasks were trained when this model was taken.** "
+            "A better one will take its place."
+        )
+    return said
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """In Markdown.
+
+    >>> print(table(["a", "b"], [["1", "2"]]))
+    | a | b |
+    |---|---|
+    | 1 | 2 |
+    """
+    lines = [f"| {' | '.join(row)} |" for row in (head, *rows)]
+    return "\n".join([lines[0], "|---" * len(head) + "|", *lines[1:]])
+
+
+def percent(score: dict[str, Any]) -> str:
+    """An accuracy with its CI95."""
+    return f"{score['accuracy']:.2f} ± {score['ci95']:.2f} %"
+
+
+def accuracy(card: dict[str, Any]) -> str:
+    """With as many classes as in training, and with more."""
+    e, classes = card["evaluation"], card["data"]["classes"]["val"]
+    what = f"tasks of the {classes} validation classes, {e['n_query']} queries a class, one sample at a time"
+    rows = [
+        [card["task"], f"{e['tasks']:,}", percent(e)],
+        [f"{e['many']['classes']} classes, by the second file", f"{e['many']['tasks']:,}", percent(e["many"])],
+    ]
+    return table([what, "tasks", "accuracy ± CI95"], rows)
+
+
+def commands(card: dict[str, Any]) -> list[str]:
+    """How to get these figures."""
+    e = card["evaluation"]
+    evaluate = f"pmeta evaluate {card['name']} --data DIR --split val --n-query {e['n_query']}"
+    many = e["many"]["classes"]
+    return [
+        "The model was chosen on other tasks of the same validation classes: expect a little less on classes that nobody has "
+        "looked at. With MiniImageNet in DIR these figures come from",
+        f"```\n{evaluate} --tasks {e['tasks']}\n{evaluate} --tasks {e['many']['tasks']} --n-way {many} --classes "
+        f"{card['files'][1]['outputs']}\n```",
+    ]
+
+
+def theory(card: dict[str, Any]) -> str:
+    """In the two accountings of the cost model."""
+    m = card["memory"]
+    rows = [
+        ["the paper's accounting, mean of the tasks", f"{m['paper_mb']:.3f} MB"],
+        ["exact accounting, mean of the tasks", f"{m['exact_mb']:.3f} MB"],
+        ["MACs of a step over the support set", f"{m['gmac']:.3f} G"],
+    ]
+    return table(["adaptation, one sample at a time", ""], rows)
+
+
+def files(card: dict[str, Any]) -> str:
+    """The bytes of each file and of the arena that it asks for."""
+    keys = ("bytes", "arena_bytes", "state_bytes", "infer_bytes")
+    rows = [[f["file"], str(f["outputs"]), *(f"{f[key]:,}" for key in keys)] for f in card["files"]]
+    return table(["file", "classes, up to", "bytes", "arena to adapt", "of it weights", "arena to infer"], rows)
+
+
+def updates(card: dict[str, Any]) -> str:
+    """Which layers live."""
+    steps = "; ".join(f"step {k}: {', '.join(names) or 'none'}" for k, names in enumerate(card["updates"], 1))
+    return f"Layers that adaptation updates: {steps}."
+
+
+def schedule(card: dict[str, Any]) -> str:
+    """How long, and what was chosen."""
+    s = card["schedule"]
+    budget = f"a memory budget of {s['memory_budget']}" if s["memory_budget"] else f"lambda {card['config']['lam']}"
+    return (
+        f"{s['trained']:,} of {s['planned']:,} planned tasks of the {card['data']['classes']['train']} training classes (the "
+        f"paper trains on 100,000), meta-batches of {s['meta_batch']}, {s['n_query']} queries a class, {budget}, seed "
+        f"{s['seed']}. The model is that of task {s['chosen_at']:,}, the best in validation."
+    )
+
+
+def training_command(card: dict[str, Any]) -> str:
+    """What makes this model again; settings that are those of the named configuration are left out."""
+    c = card["config"]
+    named = f"miniimagenet-{c['backbone']}-{c['n_way']}way-{c['n_shot']}shot"
+    usual = dataclasses.asdict(NAMED[named]) | {"method": ""} if named in NAMED else {}
+    other = {key: c[key] for key in c if key not in (*WHERE, "versions") and c[key] != usual.get(key)}
+    flags = [_flag(key.replace("_", "-"), value) for key, value in other.items()]
+    return f"```\npmeta train {' '.join([named, '--data DIR', *flags, '--out RUN'])}\npython -m pmeta.cli.zoo_add RUN\n```"
+
+
+def _flag(name: str, value: Any) -> str:
+    return f"--{name}" if value is True else f"--no-{name}" if value is False else f"--{name} {value}"

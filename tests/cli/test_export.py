@@ -1,0 +1,149 @@
+"""`pmeta export`: from a run folder to a file and a table."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from pmeta import cli, device
+from pmeta.cli.evaluate import load, restore
+from pmeta.data.tasks import SCALE, SHIFT
+from pmeta.rl import train as rl_train
+from pmeta.rl.config import RLConfig
+from pmeta.rl.evaluate_command import restore as restore_policy
+from pmeta.training.config import NAMED
+from pmeta.training.run_folder import Run
+from pmeta.training.train import build
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run folder as training leaves it, with the weights of the start."""
+    config = dataclasses.replace(NAMED["glyphs-4conv-5way-1shot"], method="pmeta", out=str(tmp_path / "run"))
+    _, meta = build(config, (1, 28, 28), torch.device("cpu"))
+    with Run(config.out) as folder:
+        folder.start(dataclasses.asdict(config))
+        folder.save("best", {**meta.parameters(), "mask": meta.mask}, {"input": [1, 28, 28]})
+    return folder.path
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Path:
+    """The same of a policy."""
+    config = RLConfig(out=str(tmp_path / "policy"), method="pmeta", horizon=10)
+    _, meta = rl_train.build(config, rl_train.make_env(config))
+    with Run(config.out) as folder:
+        folder.start(dataclasses.asdict(config))
+        folder.save("best", {**meta.parameters(), "mask": meta.mask}, {})
+    return folder.path
+
+
+def test_a_run_becomes_a_file(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "my [red] model.pmeta"
+    assert cli.main(["export", str(run), "-o", str(out)]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"{out}: {out.stat().st_size:,} bytes\n")
+    assert "step 1" in shown
+    assert "conv" in shown
+    assert shown.endswith(f"next: pmeta adapt '{out}' --support FOLDER, where a folder of pictures is a class\n")
+    model = device.load(out)
+    assert f"{model.arena_bytes:,}" in shown
+    assert model.input_type == "uint8"
+    generator = torch.Generator().manual_seed(0)
+    raw = torch.randint(0, 256, (2, *model.input_shape), generator=generator, dtype=torch.uint8)
+    config, best = load(str(run))
+    net, meta = restore(config, best.tensors, model.input_shape, torch.device("cpu"))  # type: ignore[arg-type]
+    with torch.no_grad():
+        want = torch.func.functional_call(net.model, meta.w, (raw * SCALE + SHIFT,))
+    assert torch.allclose(torch.from_numpy(model.scores(raw.numpy())), want, rtol=1e-3, atol=1e-4)
+
+
+def test_quiet_and_float32(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["export", str(run), "-o", str(tmp_path / "m.pmeta"), "--quiet", "--float32"]) == 0
+    assert capsys.readouterr().out == ""
+    assert device.load(tmp_path / "m.pmeta").input_type == "float32"
+
+
+def test_micro_batches(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for given, batch, said in (("5", 5, "micro-batches of 5 share"), ("None", None, "all samples share")):
+        assert cli.main(["export", str(run), "-o", str(tmp_path / "m.pmeta"), "--batch", given]) == 0
+        assert said in capsys.readouterr().out
+        assert device.load(tmp_path / "m.pmeta").batch == batch
+    assert cli.main(["export", str(run), "--batch", "0"]) == 2
+    assert "a micro-batch has at least 1 sample and fewer than 2^32, got batch=0" in capsys.readouterr().err
+
+
+def test_outputs_in_turn(run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "m.pmeta"
+    assert cli.main(["export", str(run), "-o", str(out), "--quiet"]) == 0
+    raw = np.random.default_rng(0).integers(0, 256, (6, 1, 28, 28), np.uint8)
+    own = device.load(out)
+    assert (own.outputs, own.repeated) == (5, False)
+    assert cli.main(["export", str(run), "-o", str(out), "--quiet", "--classes", "7"]) == 0
+    model = device.load(out)
+    assert (model.outputs, model.repeated) == (7, True)
+    np.testing.assert_allclose(model.scores(raw), own.scores(raw)[:, [0, 1, 2, 3, 4, 0, 1]], atol=1e-5)
+    model.adapt(raw, np.arange(6))
+    assert model.classes == 6
+
+
+def test_classes_that_cannot_be(run: Path, policy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["export", str(run), "--classes", "0"]) == 2
+    assert capsys.readouterr().err == "pmeta: error: --classes must be from 1 to 65535, got 0.\n"
+    for command in ("export", "evaluate"):
+        assert cli.main([command, str(policy), "--classes", "3"]) == 2
+        assert "--classes are those of a classifier, and " in capsys.readouterr().err
+
+
+def test_a_policy_becomes_a_file(policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["export", str(policy), "-o", str(tmp_path / "m.pmeta")]) == 0
+    shown = capsys.readouterr().out
+    assert "log_std belongs to no layer" in shown
+    assert "next:" not in shown
+    model = device.load(tmp_path / "m.pmeta")
+    assert model.input_shape == (10, 2)
+    _, _, net, meta = restore_policy(str(policy))
+    x = torch.randn(3, 10, 2, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        want = torch.func.functional_call(net.model, meta.w, (x,))[0]
+    assert torch.allclose(torch.from_numpy(model.scores(x.numpy())), want, atol=1e-5)
+
+
+def test_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["export", str(tmp_path)]) == 2
+    assert "a run folder holds a config.json" in capsys.readouterr().err
+
+
+def test_damaged_runs(run: Path, policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One line that says what is wrong, and the file of an earlier export stays as it is."""
+    out = tmp_path / "model.pmeta"
+    out.write_bytes(b"earlier")
+
+    def refused(path: Path, message: str) -> None:
+        assert cli.main(["export", str(path), "-o", str(out)]) == 2
+        error = capsys.readouterr().err
+        assert message in error
+        assert error.count("\n") == 1
+        assert out.read_bytes() == b"earlier"
+
+    for path, w in ((run, "w/fc.weight"), (policy, "w/fc3.weight")):
+        folder, settings = Run(path), (path / "config.json").read_text()
+        best = folder.load("best")
+        assert best is not None
+        without = {name: t for name, t in best.tensors.items() if name != w}
+        folder.save("best", without, best.info)
+        refused(path, f"where {w} has the shape (")
+        folder.save("best", {**without, w: best.tensors[w][:, :1]}, best.info)
+        refused(path, ", 1): give one that was written for the same.")
+        folder.save("best", {**without, w: best.tensors[w] * float("nan")}, best.info)
+        refused(path, f"weights must be finite, {w} of the checkpoint is not")
+        (path / "config.json").write_text(json.dumps({**json.loads(settings), "inner_steps": "five"}))
+        refused(path, f"the config.json in {path} does not fit (")
+        (path / "config.json").write_text(settings)
+        (path / "best.safetensors").unlink()
+        refused(path, f"{path} has no best model yet")
+    Run(run).save("best", {}, {})
+    refused(run, "does not say which images it takes, an older release wrote it: train again.")

@@ -1,0 +1,174 @@
+"""The binding: what it keeps, refuses and promises besides the weights."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from pmeta import device
+from pmeta.device import format as flatfile
+from tests.helpers.device_models import case
+
+
+def test_adapting_again_starts_from_the_meta_trained_weights() -> None:
+    c = case("mlp", "maml", seed=10)
+    model = c.device()
+    before = model.weights()
+    for name, w in before.items():
+        assert np.array_equal(w, c.meta.w[name].numpy())
+    losses = model.adapt(c.raw, c.y.numpy()).losses
+    once = model.state()
+    assert losses[-1] < losses[0]
+    model.adapt(c.raw, c.y.numpy())
+    assert model.state() == once
+    model.reset()
+    assert all(np.array_equal(w, before[name]) for name, w in model.weights().items())
+    model.restore(once)
+    assert model.state() == once
+
+
+def test_a_saved_model_begins_where_the_adapted_one_ended(tmp_path) -> None:
+    c = case("4conv", "pmeta", seed=11, live=["conv4", "fc"])
+    model = c.device()
+    model.adapt(c.raw, c.y.numpy())
+    model.save(tmp_path / "adapted.pmeta")
+    again = device.load(tmp_path / "adapted.pmeta")
+    assert np.array_equal(again.scores(c.raw), model.scores(c.raw))
+
+
+def test_the_arena_that_is_given_is_all_that_is_written() -> None:
+    c = case("4conv", "pmeta", seed=12)
+    block = np.full(c.exported.arena_bytes + 256, 0xA5, np.uint8)
+    model = device.DeviceModel(c.exported.data, arena=block[128:-128])
+    model.adapt(c.raw, c.y.numpy())
+    assert (block[:128] == 0xA5).all()
+    assert (block[-128:] == 0xA5).all()
+
+
+def test_damaged_files_are_refused_with_the_reason() -> None:
+    data = case("mlp", "maml", seed=13).exported.data
+
+    def refuses(damaged: bytes, reason: str) -> None:
+        with pytest.raises(device.EngineError, match=reason):
+            device.DeviceModel(damaged)
+
+    refuses(b"PK\x03\x04" + data[4:], "not a pmeta model")
+    refuses(data[:-8], "ends before")
+    refuses(data[:40], "ends before")
+    refuses(b"", "ends before")
+    refuses(data[:200] + bytes([data[200] ^ 1]) + data[201:], "checksum")
+    refuses(data[:8] + b"\x02" + data[9:], "another format version")
+    refuses(data[:12] + data[12:16][::-1] + data[16:], "little-endian")
+    header = flatfile.header(data)
+    at = header["at_instrs"] + 2 * 4
+    refuses(flatfile.seal(data[:at] + b"\xf0\xff\xff\x0f" + data[at + 4 :]), "does not fit")
+
+
+def test_what_a_file_says_of_itself_fits_its_header() -> None:
+    """Else the engine, which goes by the header, would read beyond samples of the shape in the JSON."""
+    data = case("mlp", "maml", seed=13).exported.data
+    at, size = (flatfile.header(data)[name] for name in ("at_meta", "meta_bytes"))
+    right = {**flatfile.meta(data), "method": ""}  # room for longer numbers
+    first, *rest = right["state"]
+    for wrong in (
+        *("{", [], {}),
+        *({**right, "input_shape": shape} for shape in ([1], [-1, -20], [20.0], "x", None, [right["input_shape"]])),
+        *({**right, "state": state} for state in ([], rest, [{**first, "shape": [1]}, *rest], [{"name": "w"}], 5)),
+    ):
+        text = wrong.encode() if isinstance(wrong, str) else json.dumps(wrong, separators=(",", ":")).encode()
+        assert len(text) <= size
+        with pytest.raises(device.EngineError, match="names and shapes in the file do not fit its header"):
+            device.DeviceModel(flatfile.seal(data[:at] + text.ljust(size) + data[at + size :]))
+
+
+def test_every_word_of_the_tables_is_checked_or_harmless() -> None:
+    """Each word in turn set to a hostile value: the model is refused, or runs within its arena."""
+    c = case("mlp", "pmeta", seed=14)
+    data = c.exported.data
+    h = flatfile.header(data)
+    refused = 0
+    for at in [*range(24, 128, 4), *range(h["at_steps"], h["at_meta"], 4)]:
+        for word in (b"\xff\xff\xff\x7f", b"\xfc\xff\xff\xff"):
+            try:
+                model = device.DeviceModel(flatfile.seal(data[:at] + word + data[at + 4 :]), arena=np.zeros(1 << 20, np.uint8))
+                model.scores(c.raw)
+            except (device.EngineError, ValueError):
+                refused += 1
+    assert refused > 300
+
+
+def test_wrong_calls_are_refused() -> None:
+    c = case("mlp", "maml", seed=15)
+    model = c.device()
+    with pytest.raises(ValueError, match="reads float32 samples of shape"):
+        model.predict(c.raw.astype(np.float64))
+    with pytest.raises(ValueError, match="reads float32 samples of shape"):
+        model.predict(c.raw[:, :-1])
+    with pytest.raises(ValueError, match="as many labels as samples"):
+        model.adapt(c.raw, [0])
+    for labels in ([9] * 5, [-1] * 5, [0.5] * 5, [[0]] * 5):
+        with pytest.raises(ValueError, match="one of the model's classes, a whole number from 0 to 4"):
+            model.adapt(c.raw, labels)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"the gradient has the shape of the output, \(1, 5\), got \(5,\)"):
+        model.adapt_with(c.raw, lambda i, output: output[0])
+    assert model.predict(c.raw).shape == (5,)  # the model is as it was
+    with pytest.raises(ValueError, match="that the engine may write"):
+        device.DeviceModel(c.exported.data, arena=np.zeros(10**6, np.uint8)[::2])
+    with pytest.raises(device.EngineError, match="smaller than the model needs"):
+        device.DeviceModel(c.exported.data, arena=np.zeros(64, np.uint8))
+    with pytest.raises(device.EngineError, match="out of order"):
+        model._call("pm_step")
+    with pytest.raises(device.EngineError, match="not the one that the model has"):
+        model.restore(b"1234")
+
+
+def test_numbers_that_are_none_are_refused() -> None:
+    c = case("mlp", "maml", seed=15)
+    model = c.device()
+    scores = model.scores(c.raw)
+    broken = c.raw.copy()
+    broken[3, 0] = np.nan
+    for call in (model.predict, lambda x: model.adapt(x, c.y.numpy())):
+        with pytest.raises(ValueError, match="samples must be finite, 1 of 5 are not, the first is number 3: mend it"):
+            call(broken)
+    with pytest.raises(ValueError, match="adapted weights must be finite, these are not: the steps diverged"):
+        model.adapt(c.raw * np.float32(1e30), c.y.numpy())
+    assert np.array_equal(model.scores(c.raw), scores)  # the model is as it was
+
+
+def test_ctrl_c_ends_an_adaptation_at_the_meta_trained_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    c = case("mlp", "maml", seed=15)
+    model = c.device()
+    scores, call = model.scores(c.raw), model._call
+    steps = 0
+
+    def interrupted(name: str, *args: object) -> None:
+        nonlocal steps
+        call(name, *args)
+        steps += name == "pm_step"
+        if steps == 2:
+            steps = 0
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(model, "_call", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        model.adapt(c.raw, c.y.numpy())
+    assert np.array_equal(model.scores(c.raw), scores)
+
+
+def test_inference_needs_less_than_adaptation() -> None:
+    c = case("4conv", "maml", seed=16)
+    model = device.DeviceModel(c.exported.data, arena=np.zeros(c.exported.infer_bytes, np.uint8))
+    with torch.no_grad():
+        want = c.net.model(c.x).numpy()
+    np.testing.assert_allclose(model.scores(c.raw), want, rtol=1e-3, atol=1e-4)
+    with pytest.raises(device.EngineError, match="smaller than the model needs"):
+        model.adapt(c.raw, c.y.numpy())
+
+
+def test_the_binding_does_not_import_torch() -> None:
+    code = "import sys, pmeta.device.binding; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,92 @@
+"""The golden comparison: weights that the engine adapted against those of PyTorch."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pmeta.device.binding import DeviceModel
+from pmeta.method.inner import InnerLoop, Loss, cross_entropy
+from tests.helpers.device_models import Case
+
+# Why 1e-4 of the largest weight of a tensor: both sides sum some 10^4 to 10^5 float32 products in different orders (1e-7 each),
+# and K steps multiply the difference; a pixel that is a hair from a ReLU's or a max-pool's kink then moves a gradient by more.
+TOLERANCE = 1e-4
+Weights = dict[str, np.ndarray]
+
+
+def reference(c: Case, dtype: torch.dtype = torch.float32, loss: Loss = cross_entropy) -> Weights:
+    """PyTorch's adapted weights, with the same micro-batches."""
+    meta, x = c.meta.map(lambda t: t.to(dtype)), c.x.to(dtype)
+    loop = InnerLoop(c.net, c.method, loss, batch=c.batch)
+    return {name: w.detach().numpy() for name, w in loop.adapt(meta, (x, c.y)).w.items()}
+
+
+def errors(got: Weights, want: Weights) -> dict[str, float]:
+    """By tensor: the largest difference, relative to the largest weight."""
+    return {name: float(np.abs(w - want[name]).max() / np.abs(want[name]).max()) for name, w in got.items()}
+
+
+def check(c: Case, got: Weights, loss: Loss = cross_entropy) -> None:
+    """The engine's weights equal PyTorch's in float32; every layer has moved, and moved alike; nothing else has."""
+    want = reference(c, loss=loss)
+    for name, error in errors(got, want).items():
+        assert error <= TOLERANCE, f"{name} is {error:.1e} from PyTorch"
+        moved = np.abs(want[name] - c.meta.w[name].numpy()).max()
+        assert np.abs(got[name] - want[name]).max() <= 0.02 * moved + 1e-7, f"{name} did not move as in PyTorch"
+    frozen = [name for name in c.meta.w if name not in got]
+    assert all(np.array_equal(want[name], c.meta.w[name].numpy()) for name in frozen)
+
+
+def follow(model: DeviceModel, c: Case, path: Sequence[Weights]) -> list[Weights]:
+    """The engine's steps, each from the weights of `path` instead of its own last ones."""
+    after = []
+    model.reset()
+    model._call("pm_begin", len(c.raw))
+    for start in path:
+        state = np.concatenate([start[entry["name"]].ravel() for entry in model.meta["state"]]).astype(np.float32)
+        model._arena[: state.nbytes] = state.view(np.uint8)
+        for sample, label in zip(np.ascontiguousarray(c.raw), c.y.tolist(), strict=True):
+            model._call("pm_feed", sample.ctypes.data, label, None)
+        model._call("pm_step")
+        after.append(model.weights())
+    return after
+
+
+class StepErrors(NamedTuple):
+    """Of the worst step and layer, against PyTorch in float64 from the same weights."""
+
+    engine: float
+    """Largest difference, relative to the largest weight of the layer."""
+    single: float
+    """The same of PyTorch in float32."""
+    moved: float
+    """Largest difference of the engine, relative to how far the step moved the layer."""
+
+
+def step_errors(c: Case, model: DeviceModel) -> StepErrors:
+    loop, double = InnerLoop(c.net, c.method, batch=c.batch), c.meta.map(Tensor.double)
+    path = loop.path(c.meta, (c.x, c.y))
+    plain = [{name: w.numpy() for name, w in at.items()} for at in path]
+    worst = StepErrors(0.0, 0.0, 0.0)
+    for k, got in enumerate(follow(model, c, plain[:-1])):
+        start = {name: w.double() for name, w in path[k].items()}
+        exact = {name: w.detach().numpy() for name, w in loop.step(double, start, k, (c.x.double(), c.y))[0].items()}
+        for layer in {name.rpartition(".")[0] for name in got}:
+            names = [name for name in got if name.rpartition(".")[0] == layer]
+            size = max(np.abs(exact[name]).max() for name in names)
+            moved = max(np.abs(exact[name] - plain[k][name]).max() for name in names)
+            apart = [max(np.abs(w[name] - exact[name]).max() for name in names) for w in (got, plain[k + 1])]
+            found = (apart[0] / size, apart[1] / size, apart[0] / moved if moved > 1e-5 * size else 0.0)
+            worst = StepErrors(*(float(max(pair)) for pair in zip(worst, found, strict=True)))
+    return worst
+
+
+def check_steps(e: StepErrors) -> None:
+    """The rule for pictures and deep networks, where K steps multiply what one pixel beyond a kink does (1e-3 of a gradient, in
+    PyTorch's float32 as in the engine) until neither is near float64: each step from the same weights, and a whole layer at a
+    time. The engine is within the tolerance of float64 or no further from it than PyTorch, and has gone the same way."""
+    assert e.engine <= max(TOLERANCE, e.single), f"the engine is {e.engine:.1e} from float64, PyTorch {e.single:.1e}"
+    assert e.moved <= 0.02, f"a step of the engine is {e.moved:.1e} of its length from that of PyTorch"

@@ -1,0 +1,243 @@
+"""The run folder: written whole or not at all, one process at a time, and clear words about what is wrong with it."""
+
+import errno
+import fcntl
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from pmeta.base.files import write_atomically
+from pmeta.training.run_folder import Run, plain, write_json
+
+CONFIG = {"tasks": 4, "out": "x", "lr": 0.5}
+
+
+def started(path: Path, config: dict[str, Any] | None = None) -> Run:
+    run = Run(path)
+    run.start(config or CONFIG, ("out",))
+    return run
+
+
+def with_checkpoint(path: Path) -> Path:
+    with started(path) as run:
+        run.save("last", {"w": torch.ones(2)}, {"tasks": 3})
+    return path
+
+
+def error_of(function: Any, *args: Any) -> str:
+    with pytest.raises(ValueError, match=r".+") as caught:
+        function(*args)
+    return str(caught.value)
+
+
+def test_a_new_run_keeps_its_settings_and_versions(tmp_path: Path) -> None:
+    with started(tmp_path / "a" / "b") as run:
+        config = run.config()
+    versions = config.pop("versions")
+    assert config == CONFIG
+    assert set(versions) == {"torch", "numpy", "safetensors", "pillow", "python"}
+    assert versions["torch"] == torch.__version__.partition("+")[0] or versions["torch"] == torch.__version__
+
+
+def test_a_run_is_continued_with_its_own_settings(tmp_path: Path) -> None:
+    with_checkpoint(tmp_path)
+    with started(tmp_path, {**CONFIG, "out": "elsewhere"}):  # a setting that may differ
+        pass
+    message = (
+        f"a run is continued with the settings it was started with; {tmp_path} has tasks=4 (now 5), lr=0.5 (now 0.1): "
+        "choose another --out."
+    )
+    assert error_of(started, tmp_path, {**CONFIG, "tasks": 5, "lr": 0.1}) == message
+    message = (
+        f"a run is continued with the settings it was started with; {tmp_path} has new=None (now 1): choose another --out."
+    )
+    assert error_of(started, tmp_path, {**CONFIG, "new": 1}) == message
+
+
+def test_a_checkpoint_without_its_settings_is_left_alone(tmp_path: Path) -> None:
+    (with_checkpoint(tmp_path) / "config.json").unlink()
+    message = f"a checkpoint has the config.json of its run beside it, in {tmp_path} there is none: choose another --out."
+    assert error_of(Run(tmp_path).compare, CONFIG) == message
+
+
+def test_tasks_done_by_a_json_that_may_be_missing_or_broken(tmp_path: Path) -> None:
+    assert Run(tmp_path).tasks_done() == 0
+    assert Run(with_checkpoint(tmp_path)).tasks_done() == 3
+    assert Run(tmp_path / "config.json").tasks_done() == 0
+    for text in ("", "[]", "{}", '{"tasks": null}'):
+        (tmp_path / "last.json").write_text(text)
+        assert Run(tmp_path).tasks_done() == 0
+
+
+def test_a_run_without_a_checkpoint_may_begin_anew(tmp_path: Path) -> None:
+    started(tmp_path).close()
+    with started(tmp_path, {**CONFIG, "tasks": 5}) as run:
+        assert run.config()["tasks"] == 5
+
+
+LOCK_AND_TELL = """
+import sys
+from pmeta.training.run_folder import Run
+run = Run(sys.argv[1])
+run.start({"tasks": 4, "out": "x", "lr": 0.5}, ("out",))
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_two_processes_do_not_train_in_one_folder(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", LOCK_AND_TELL, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "locked\n"
+        assert error_of(started, tmp_path) == f"one process trains in a run folder, and another is at work in {tmp_path}."
+        other.kill()
+    started(tmp_path).close()  # a killed process leaves no lock behind
+    started(tmp_path).close()
+
+
+def test_weird_places(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("x")
+    assert error_of(started, file) == f"cannot write {file} (File exists): make room there, or choose another place."
+    below = file / "run"
+    assert error_of(started, below) == f"cannot write {below} (Not a directory): make room there, or choose another place."
+    for path in (tmp_path, file):
+        message = f"a run folder holds a config.json, {path} does not: train one with pmeta train."
+        assert error_of(Run(path).config) == message
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "cannot be read (Expecting property name enclosed in double quotes: line 1 column 2 (char 1))"),
+        ("", "cannot be read (Expecting value: line 1 column 1 (char 0))"),
+        ("[1]", "is not that of a run"),
+        ('{"compilerOptions": 1}', "is not that of a run"),
+    ],
+)
+def test_a_config_that_is_not_ours_is_left_alone(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "config.json").write_text(text)
+    for function in (Run(tmp_path).config, lambda: started(tmp_path)):
+        assert error_of(function) == f"the config.json in {tmp_path} {message}: give another folder."
+    assert (tmp_path / "config.json").read_text() == text
+
+
+def test_checkpoints_come_back_as_they_were(tmp_path: Path) -> None:
+    tensors = {"a/b": torch.arange(6.0).view(2, 3).T, "n": torch.tensor(3), "mask": torch.tensor([True, False])}
+    info = {"best": {"ci95": math.nan}, "list": [1, 2.5]}
+    run = Run(tmp_path)
+    assert run.load("last") is None
+    run.save("last", tensors, info)
+    found = run.load("last")
+    assert found is not None
+    assert found.tensors.keys() == tensors.keys()
+    assert all(torch.equal(found.tensors[name], t) for name, t in tensors.items())
+    assert found.info["list"] == [1, 2.5]
+    assert math.isnan(found.info["best"]["ci95"])
+    assert json.loads((tmp_path / "last.json").read_text()) == {"best": {"ci95": None}, "list": [1, 2.5]}
+
+
+@pytest.mark.parametrize("data", [b"", b"no safetensors at all", b"\x02\0\0\0\0\0\0\0{}"])
+def test_a_broken_checkpoint_is_named(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "last.safetensors").write_bytes(data)
+    message = rf"^{re.escape(str(tmp_path / 'last.safetensors'))} is no checkpoint of ours \(.*\): remove it to begin anew\.$"
+    with pytest.raises(ValueError, match=message):
+        Run(tmp_path).load("last")
+
+
+def fail(*args: Any) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("broken", ["fsync", "replace"])
+def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
+    path = tmp_path / "file"
+    write_atomically(path, b"old")
+    monkeypatch.setattr(os, broken, fail)
+    message = f"cannot write {path} (No space left on device): make room there, or choose another place."
+    assert error_of(write_atomically, path, b"new") == message
+    assert path.read_bytes() == b"old"
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_ctrl_c_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*args: Any) -> None:
+        raise KeyboardInterrupt
+
+    write_atomically(tmp_path / "file", b"old")
+    monkeypatch.setattr(os, "fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(tmp_path / "file", b"new")
+    assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [("file", b"old")]
+
+
+def test_only_a_plain_file_is_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path, why in (
+        (tmp_path / "pipe", "it is there and no plain file"),
+        (tmp_path, "Is a directory"),
+        (Path(), "Is a directory"),
+    ):
+        message = f"cannot write {path} ({why}): make room there, or choose another place."
+        assert error_of(write_atomically, path, b"new") == message
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_two_writers_take_turns(tmp_path: Path) -> None:
+    """The second waits for the first, and what a killed one left behind is overwritten."""
+    path = tmp_path / "file"
+    (tmp_path / ".file.part").write_bytes(b"left by a kill, and longer than what comes")
+    with (tmp_path / ".file.part").open("ab") as first:
+        fcntl.flock(first, fcntl.LOCK_EX)
+        second = threading.Thread(target=write_atomically, args=(path, b"second"))
+        second.start()
+        second.join(0.2)
+        assert second.is_alive()
+        first.truncate(0)
+        first.write(b"first")
+        first.flush()
+        os.replace(tmp_path / ".file.part", path)
+    second.join()
+    assert path.read_bytes() == b"second"
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_full_disk_is_told_when_metrics_are_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", fail)
+    path = tmp_path / "metrics.jsonl"
+    message = f"cannot write {path} (No space left on device): make room there, or choose another place."
+    assert error_of(Run(tmp_path).log, {"a": 1}) == message
+
+
+def test_metrics_are_rewound_to_a_checkpoint(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    assert run.metrics() == []
+    run.rewind_metrics(0)  # nothing there yet
+    lengths = [run.log({"tasks": n, "loss": math.nan if n == 2 else 0.5}) for n in (1, 2, 3)]
+    assert lengths[-1] == (tmp_path / "metrics.jsonl").stat().st_size
+    assert run.metrics() == [{"tasks": 1, "loss": 0.5}, {"tasks": 2, "loss": None}, {"tasks": 3, "loss": 0.5}]
+    run.rewind_metrics(lengths[1])
+    assert [m["tasks"] for m in run.metrics()] == [1, 2]
+    run.rewind_metrics(10**6)  # never filled up
+    assert (tmp_path / "metrics.jsonl").stat().st_size == lengths[1]
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"tasks": 3, "lo')  # killed while writing
+    assert [m["tasks"] for m in run.metrics()] == [1, 2]
+
+
+def test_json_for_people_is_json(tmp_path: Path) -> None:
+    write_json(tmp_path / "x.json", {"a": (1.5, math.inf), "b": [{"c": -math.inf}], "d": None})
+    assert (
+        tmp_path / "x.json"
+    ).read_text() == '{\n  "a": [\n    1.5,\n    null\n  ],\n  "b": [\n    {\n      "c": null\n    }\n  ],\n  "d": null\n}\n'
+    assert plain("text") == "text"
