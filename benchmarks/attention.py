@@ -68,18 +68,27 @@ SETTINGS = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("run", help="run folder of a p-Meta (LR+attention) training")
     parser.add_argument("--data", required=True, help="folder of its pictures, with train and val")
     parser.add_argument("--tasks", type=int, default=400, help="validation tasks")
-    parser.add_argument("--train", type=int, default=0, help="tasks on which each setting is trained")
+    parser.add_argument(
+        "--train", type=int, default=0, help="tasks on which each setting is trained"
+    )
     args = parser.parse_args()
     torch.set_num_threads(1)
     keep_freed_memory()
     config, best = load(args.run)
     net, meta = restore(config, best.tensors, tuple(best.info["input"]), torch.device("cpu"))
-    train, val = (open_split(args.data, split, size=config.image_size) for split in ("train", "val"))
-    tasks = [sample_task(val, TEST_SEED, i, config.n_way, config.n_shot, QUERIES) for i in range(args.tasks)]
+    train, val = (
+        open_split(args.data, split, size=config.image_size) for split in ("train", "val")
+    )
+    tasks = [
+        sample_task(val, TEST_SEED, i, config.n_way, config.n_shot, QUERIES)
+        for i in range(args.tasks)
+    ]
     method = config.method_row()
     ones = test(net, ONES, meta, tasks)
     columns = ["", "query loss", "difference to scores of 1", "accuracy", "difference"]
@@ -88,12 +97,16 @@ def main() -> None:
     if args.train:
         for name, setting in SETTINGS.items():
             with patched(setting):
-                trained = train_attention(net, meta, setting, train, (config.n_way, config.n_shot), args.train)
+                trained = train_attention(
+                    net, meta, setting, train, (config.n_way, config.n_shot), args.train
+                )
                 found = test(net, *trained, tasks)
             print(f"{row(name, found, ones)} {likeness(found)}", flush=True)
         return
     own = test(net, method, meta, tasks)
-    head_only = replace(meta, mask=meta.mask & torch.tensor([layer == net.head for layer in net.layers]))
+    head_only = replace(
+        meta, mask=meta.mask & torch.tensor([layer == net.head for layer in net.layers])
+    )
     means = replace(meta, attention=mean_scores(own))
     rows = {
         "scores as they are": own,
@@ -103,7 +116,9 @@ def main() -> None:
     }
     for name, found in rows.items():
         print(row(name, found, ones))
-    print("\n| layer | channels kept | cosine of two samples, forward | backward |\n|---|---|---|---|")
+    print(
+        "\n| layer | channels kept | cosine of two samples, forward | backward |\n|---|---|---|---|"
+    )
     for name, figures in by_layer(own).items():
         print(f"| {name} | {figures[0]:.0%} | {figures[1]:.3f} | {figures[2]:.3f} |")
 
@@ -125,7 +140,12 @@ def test(net: Network, method: Method, meta: Meta, tasks: list[Any]) -> Found:
         adapted = loop.adapt(meta, (x, y))
         with torch.no_grad():
             output, _ = net.run(adapted.w, x_query, pool_first=True)
-        results.append((float(F.cross_entropy(output, y_query)), float((output.argmax(1) == y_query).double().mean())))
+        results.append(
+            (
+                float(F.cross_entropy(output, y_query)),
+                float((output.argmax(1) == y_query).double().mean()),
+            )
+        )
         scores += adapted.scores
     return Found(torch.tensor(results), scores)
 
@@ -150,9 +170,13 @@ def train_attention(
     still = {"lr": 0.0, "alpha_lr": 0.0, "lam": 0.0, "freeze_at": 2.0}
     rates = {"attention_lr": setting.rate, "attention_bias_lr": setting.bias_rate}
     loop = InnerLoop(net, method, batch=1, second_order=True)
-    outer = Outer(loop, replace(meta, attention=fresh.attention), Schedule(tasks // 2, **still, **rates))
+    outer = Outer(
+        loop, replace(meta, attention=fresh.attention), Schedule(tasks // 2, **still, **rates)
+    )
     for i in range(0, tasks, 2):
-        outer.update(outer.gradient(sample_task(images, TRAIN_SEED, j, *kind, 5) for j in (i, i + 1)))
+        outer.update(
+            outer.gradient(sample_task(images, TRAIN_SEED, j, *kind, 5) for j in (i, i + 1))
+        )
     return method, outer.meta.map(Tensor.detach)
 
 
@@ -162,7 +186,9 @@ def patched(setting: Setting) -> Iterator[None]:
     for name, f in setting.patch.items():
         setattr(attention, name, f)
     if centred in setting.patch.values():
-        attention.channel_means = lambda layer, tensor: centred(before["channel_means"](layer, tensor))
+        attention.channel_means = lambda layer, tensor: centred(
+            before["channel_means"](layer, tensor)
+        )
     try:
         yield
     finally:

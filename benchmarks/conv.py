@@ -29,13 +29,18 @@ def _gradient(of: int) -> Pass:
     mask, pair = [of == 0, of == 1, False], [1, 1]
 
     def run(g: Tensor, x: Tensor, w: Tensor) -> Tensor:
-        return torch.ops.aten.convolution_backward(g, x, w, None, pair, pair, pair, False, [0, 0], 1, mask)[of]
+        return torch.ops.aten.convolution_backward(
+            g, x, w, None, pair, pair, pair, False, [0, 0], 1, mask
+        )[of]
 
     return run
 
 
 PASSES: dict[str, tuple[Pass, Pass]] = {
-    "output": (lambda g, x, w: conv_compiled.output(x, w), lambda g, x, w: torch.conv2d(x, w, padding=1)),
+    "output": (
+        lambda g, x, w: conv_compiled.output(x, w),
+        lambda g, x, w: torch.conv2d(x, w, padding=1),
+    ),
     "input gradient": (lambda g, x, w: conv_compiled.input_gradient(g, w), _gradient(0)),
     "weight gradient": (lambda g, x, w: conv_compiled.weight_gradient(g, x, w), _gradient(1)),
 }
@@ -66,7 +71,9 @@ def row(layer: str, batch: int, rounds: int) -> str:
         exact = pair[1](g.double(), x.double(), w.double())
         ours, theirs = fastest([partial(p, g, x, w) for p in pair], rounds)
         errors = [float((p(g, x, w) - exact).norm() / exact.norm()) for p in pair]
-        cells.append(f"| {ours:.2f} / {theirs:.2f} = {ours / theirs:.2f} ({errors[0]:.0e}, {errors[1]:.0e}) |")
+        cells.append(
+            f"| {ours:.2f} / {theirs:.2f} = {ours / theirs:.2f} ({errors[0]:.0e}, {errors[1]:.0e}) |"
+        )
     return f"| {layer} | {batch} " + "".join(cells).replace("||", "|")
 
 

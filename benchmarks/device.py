@@ -36,7 +36,10 @@ from pmeta.network.take_in import take_in
 
 SHAPE = (3, 84, 84)
 STEPS, N = 5, 5
-CASES: dict[str, tuple[str, tuple[str, ...] | None]] = {"MAML": ("maml", None), "p-Meta": ("pmeta", ("conv3", "conv4", "fc"))}
+CASES: dict[str, tuple[str, tuple[str, ...] | None]] = {
+    "MAML": ("maml", None),
+    "p-Meta": ("pmeta", ("conv3", "conv4", "fc")),
+}
 REPEATS = 7
 
 
@@ -48,7 +51,9 @@ def setup(case: str) -> tuple[Network, Meta, Exported, np.ndarray]:
     meta = init_meta(net, METHODS[name], STEPS, 0.01, generator).map(torch.Tensor.detach)
     if live:
         p = meta.parameters()
-        meta = meta.with_parameters({**p, "alpha": p["alpha"] * torch.tensor([layer.name in live for layer in net.layers])})
+        meta = meta.with_parameters(
+            {**p, "alpha": p["alpha"] * torch.tensor([layer.name in live for layer in net.layers])}
+        )
         meta = Meta(meta.w, meta.alpha, meta.attention, meta.updates())
     raw = torch.randint(0, 256, (N, *SHAPE), generator=generator, dtype=torch.uint8).numpy()
     return net, meta, export(net, meta, METHODS[name], SHAPE, input_type="uint8"), raw
@@ -61,7 +66,9 @@ def times(case: str) -> dict[str, float]:
     model, method = DeviceModel(exported.data), METHODS[CASES[case][0]]
     runs = {
         "engine": lambda: model.adapt(raw, y.numpy()),
-        "torch": lambda: InnerLoop(net, method, batch=1, vectorised=False, pool_first=False).adapt(meta, (x, y)),
+        "torch": lambda: InnerLoop(net, method, batch=1, vectorised=False, pool_first=False).adapt(
+            meta, (x, y)
+        ),
         "kernels": lambda: InnerLoop(net, method, batch=1, vectorised=False).adapt(meta, (x, y)),
         "all": lambda: InnerLoop(net, method, batch=1).adapt(meta, (x, y)),
     }
@@ -81,13 +88,17 @@ def torch_peak(case: str) -> int:
     x, y = torch.from_numpy(raw).float() / 255, torch.arange(N)
     Path("/proc/self/clear_refs").write_text("5")
     before = _status("VmRSS")
-    InnerLoop(net, METHODS[CASES[case][0]], batch=1, vectorised=False, pool_first=False).adapt(meta, (x, y))
+    InnerLoop(net, METHODS[CASES[case][0]], batch=1, vectorised=False, pool_first=False).adapt(
+        meta, (x, y)
+    )
     return _status("VmHWM") - before
 
 
 def _status(field: str) -> int:
     return next(
-        int(line.split()[1]) * 1024 for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(field)
+        int(line.split()[1]) * 1024
+        for line in Path("/proc/self/status").read_text().splitlines()
+        if line.startswith(field)
     )
 
 
@@ -102,7 +113,9 @@ def engine_peak(case: str) -> int:
         source = Path(__file__).parent.parent / "tests" / "device" / "c" / "memory.c"
         files = [str(source), *map(str, native.sources(device.ENGINE))]
         flags = ["-std=c99", "-O2", f"-I{device.ENGINE}"]
-        subprocess.run([native.compiler(), *flags, "-o", str(folder / "memory"), *files, "-lm"], check=True)
+        subprocess.run(
+            [native.compiler(), *flags, "-o", str(folder / "memory"), *files, "-lm"], check=True
+        )
         command = [str(folder / part) for part in ("memory", "model", "samples", "labels")]
         done = subprocess.run(command, check=True, capture_output=True, text=True)
         grown, _, file, *_ = map(int, done.stdout.split())
@@ -115,21 +128,43 @@ def main() -> None:
         print(torch_peak(sys.argv[2]))
         return
     results = {}
-    heads = ("engine", "PyTorch b=1", "ratio", "kernels", "ratio", "all at once", "arena", "OS: engine", "PyTorch", "ratio")
+    heads = (
+        "engine",
+        "PyTorch b=1",
+        "ratio",
+        "kernels",
+        "ratio",
+        "all at once",
+        "arena",
+        "OS: engine",
+        "PyTorch",
+        "ratio",
+    )
     print(" " * 8 + "".join(f"{head:>13}" for head in heads))
     for case in CASES:
         ms = times(case)
         peak = engine_peak(case)
         child = [sys.executable, __file__, "torch-peak", case]
         theirs = int(
-            subprocess.run(child, check=True, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": "."}).stdout
+            subprocess.run(
+                child,
+                check=True,
+                capture_output=True,
+                text=True,
+                env={**os.environ, "PYTHONPATH": "."},
+            ).stdout
         )
         arena = setup(case)[2].arena_bytes
         cells = [f"{ms['engine']:.1f} ms"]
         for name in ("torch", "kernels"):
             cells += [f"{ms[name]:.1f} ms", f"{ms['engine'] / ms[name]:.2f}"]
         cells.append(f"{ms['all']:.1f} ms")
-        cells += [f"{arena / 1e6:.2f} MB", f"{peak / 1e6:.2f} MB", f"{theirs / 1e6:.1f} MB", f"{peak / theirs:.3f}"]
+        cells += [
+            f"{arena / 1e6:.2f} MB",
+            f"{peak / 1e6:.2f} MB",
+            f"{theirs / 1e6:.1f} MB",
+            f"{peak / theirs:.3f}",
+        ]
         print(f"{case:8}" + "".join(f"{cell:>13}" for cell in cells))
         results[case] = {
             "ms_per_step": ms["engine"],
@@ -143,8 +178,14 @@ def main() -> None:
             "torch_os_bytes": theirs,
             "memory_ratio": peak / theirs,
         }
-    machine = {"machine": platform.processor() or platform.machine(), "torch": torch.__version__, "threads": 1}
-    Path(__file__).with_suffix(".json").write_text(json.dumps({**machine, **results}, indent=2) + "\n")
+    machine = {
+        "machine": platform.processor() or platform.machine(),
+        "torch": torch.__version__,
+        "threads": 1,
+    }
+    Path(__file__).with_suffix(".json").write_text(
+        json.dumps({**machine, **results}, indent=2) + "\n"
+    )
 
 
 if __name__ == "__main__":

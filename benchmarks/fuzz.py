@@ -17,20 +17,40 @@ from pmeta.base import native
 from tests.helpers.device_models import case
 
 HERE = Path(__file__).parent.parent
-MODELS = (("mlp", 1), ("signal", 2), ("depthwise-12", 1), ("depthwise-12", 2))  # and the size of micro-batches
+MODELS = (
+    ("mlp", 1),
+    ("signal", 2),
+    ("depthwise-12", 1),
+    ("depthwise-12", 2),
+)  # and the size of micro-batches
 
 
 def main() -> int:
     seconds = int(sys.argv[1]) if len(sys.argv) > 1 else 300
-    flags = ["-std=c99", "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", f"-I{device.ENGINE}"]
+    flags = [
+        "-std=c99",
+        "-O1",
+        "-g",
+        "-fsanitize=address,undefined",
+        "-fno-sanitize-recover=all",
+        f"-I{device.ENGINE}",
+    ]
     with tempfile.TemporaryDirectory() as name:
         program, model = Path(name) / "fuzz", Path(name) / "model.pmeta"
-        files = [str(HERE / "tests" / "device" / "c" / "fuzz.c"), *map(str, native.sources(device.ENGINE))]
+        files = [
+            str(HERE / "tests" / "device" / "c" / "fuzz.c"),
+            *map(str, native.sources(device.ENGINE)),
+        ]
         subprocess.run([native.compiler(), *flags, "-o", str(program), *files, "-lm"], check=True)
         for kind, batch in MODELS:
-            model.write_bytes(case(kind, "pmeta", seed=1, raw=kind == "depthwise-12", batch=batch).exported.data)
+            model.write_bytes(
+                case(kind, "pmeta", seed=1, raw=kind == "depthwise-12", batch=batch).exported.data
+            )
             print(f"{kind}, micro-batches of {batch}: ", end="", flush=True)
-            done = subprocess.run([str(program), str(model), str(10**6), str(seconds // len(MODELS)), "1"], check=False)
+            done = subprocess.run(
+                [str(program), str(model), str(10**6), str(seconds // len(MODELS)), "1"],
+                check=False,
+            )
             if done.returncode:
                 return done.returncode
     return 0

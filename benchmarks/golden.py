@@ -42,7 +42,14 @@ from pmeta.method.step_sizes import with_mask
 from pmeta.network.backbones import FourConv, ResNet12, initialise
 from pmeta.network.layers import Network
 from pmeta.network.take_in import take_in
-from tests.helpers.device_golden import TOLERANCE, StepErrors, Weights, check_steps, reference, step_errors
+from tests.helpers.device_golden import (
+    TOLERANCE,
+    StepErrors,
+    Weights,
+    check_steps,
+    reference,
+    step_errors,
+)
 from tests.helpers.device_models import Case, Depthwise, trained
 
 SIZE = 84
@@ -51,7 +58,9 @@ QUERIES = 5  # of each class
 TRAINED = 60  # tasks
 MODELS: dict[str, Callable[[], nn.Module]] = {
     "resnet12": lambda: ResNet12(image=(3, SIZE, SIZE), widths=(16, 32, 64, 128)),
-    "mlp": lambda: nn.Sequential(nn.Flatten(), nn.Linear(588, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 5)),
+    "mlp": lambda: nn.Sequential(
+        nn.Flatten(), nn.Linear(588, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 5)
+    ),
     "depthwise": Depthwise,
 }
 
@@ -59,8 +68,12 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
 def case(net: Network, meta: Meta, method: Method) -> Case:
     """A model without samples yet."""
     shape, c = net.ops[0].x, net.ops[0].x[0]
-    exported = export(net, meta, method, shape, input_type="uint8", scale=[SCALE] * c, shift=[SHIFT] * c)
-    return Case(net, meta, method, exported, 1, torch.zeros(0), np.zeros(0, np.uint8), torch.arange(5))
+    exported = export(
+        net, meta, method, shape, input_type="uint8", scale=[SCALE] * c, shift=[SHIFT] * c
+    )
+    return Case(
+        net, meta, method, exported, 1, torch.zeros(0), np.zeros(0, np.uint8), torch.arange(5)
+    )
 
 
 def drawn(name: str, shape: tuple[int, int, int]) -> Case:
@@ -68,7 +81,9 @@ def drawn(name: str, shape: tuple[int, int, int]) -> Case:
     generator = torch.Generator().manual_seed(0)
     net = take_in(initialise(FourConv(image=shape), generator), torch.zeros(1, *shape))
     live = ("conv3", "conv4", "fc") if name.startswith("pmeta") else None
-    return case(net, trained(net, METHODS[name], generator, alpha_0=0.01, steps=5, live=live), METHODS[name])
+    return case(
+        net, trained(net, METHODS[name], generator, alpha_0=0.01, steps=5, live=live), METHODS[name]
+    )
 
 
 def seen(kind: str, images: ImageSet) -> ImageSet:
@@ -82,7 +97,9 @@ def meta_trained(kind: str, name: str, images: ImageSet) -> Case:
     net = take_in(initialise(MODELS[kind](), generator), torch.zeros(1, *images.shape))
     meta = init_meta(net, METHODS[name], 5, 0.01, generator)
     if name == "pmeta":
-        meta = with_mask(meta, (torch.arange(len(net.layers)) >= len(net.layers) - 5).expand_as(meta.mask))
+        meta = with_mask(
+            meta, (torch.arange(len(net.layers)) >= len(net.layers) - 5).expand_as(meta.mask)
+        )
     loop = InnerLoop(net, METHODS[name])
     outer = Outer(loop, meta, Schedule(TRAINED // 2, lam=0.0, freeze_below=0.0))
     for i in range(0, TRAINED, 2):
@@ -145,14 +162,20 @@ def compare_adapted(name: str, c: Case, images: ImageSet, tasks: int) -> bool:
 
 def distance(got: Weights, want: Weights) -> float:
     """Norm of the difference over norm of the weights, of the worst tensor."""
-    return max(float(np.linalg.norm(w - want[name]) / np.linalg.norm(want[name])) for name, w in got.items())
+    return max(
+        float(np.linalg.norm(w - want[name]) / np.linalg.norm(want[name]))
+        for name, w in got.items()
+    )
 
 
 Kind = Literal["resnet12", "mlp", "depthwise"]
 
 
 def main(
-    folder: Annotated[str, tyro.conf.Positional], tasks: int = 100, runs: tuple[str, ...] = (), train: tuple[Kind, ...] = ()
+    folder: Annotated[str, tyro.conf.Positional],
+    tasks: int = 100,
+    runs: tuple[str, ...] = (),
+    train: tuple[Kind, ...] = (),
 ) -> int:
     """Compare the engine with PyTorch on pictures of a folder of classes."""
     torch.set_num_threads(1)
@@ -160,12 +183,24 @@ def main(
     cases = [(Path(run).name, of_run(run), images["4conv"]) for run in runs]
     for kind in train:
         learned = seen(kind, open_split(folder, "train", size=SIZE))
-        cases += [(f"{kind} {name}", meta_trained(kind, name, learned), images[kind]) for name in ("maml", "pmeta")]
-    cases = cases or [(name, drawn(name, images["4conv"].shape), images["4conv"]) for name in METHODS]
+        cases += [
+            (f"{kind} {name}", meta_trained(kind, name, learned), images[kind])
+            for name in ("maml", "pmeta")
+        ]
+    cases = cases or [
+        (name, drawn(name, images["4conv"].shape), images["4conv"]) for name in METHODS
+    ]
     heads = ("engine", "PyTorch", "of the length", "worst: engine", "PyTorch")
     print("one step         " + "".join(f"{head:>16}" for head in heads))
     good = [compare_weights(*each) for each in cases]
-    columns = (f"{'engine':>12}", f"{'worst':>10}", f"{'1e-4':>12}", f"{'PyTorch':>12}", f"{'worst':>10}", f"{'1e-4':>12}")
+    columns = (
+        f"{'engine':>12}",
+        f"{'worst':>10}",
+        f"{'1e-4':>12}",
+        f"{'PyTorch':>12}",
+        f"{'worst':>10}",
+        f"{'1e-4':>12}",
+    )
     print("all steps        " + " ".join((*columns, f"{'predictions':>20}")))
     good += [compare_adapted(*each, tasks) for each in cases]
     return 0 if all(good) else 1

@@ -30,7 +30,9 @@ PATHS = {"fast": (True, 0.0), "plain": (False, 0.0), "plain, moved": (False, 1e-
 def curve(images: ImageSet, seed: int, pool_first: bool, moved: float) -> list[tuple[float, float]]:
     """Mean query loss and accuracy over each SHOWN updates."""
     generator = torch.Generator().manual_seed(seed)
-    net = take_in(initialise(FourConv(5, images.shape, channels=32), generator), torch.zeros(1, *images.shape))
+    net = take_in(
+        initialise(FourConv(5, images.shape, channels=32), generator), torch.zeros(1, *images.shape)
+    )
     loop = InnerLoop(net, METHODS["pmeta"], second_order=True, pool_first=pool_first)
     meta = init_meta(net, loop.method, 5, 0.05, generator).map(
         lambda t: t * (1 + moved * torch.rand(t.shape, generator=generator))
@@ -57,7 +59,10 @@ def main() -> None:
             found[name].append(curve(images, seed, *path))
             print(f"| {seed} | {name} | {row(found[name][-1])} |", flush=True)
     for name, curves in found.items():
-        means = [(sum(l for l, _ in at) / SEEDS, sum(a for _, a in at) / SEEDS) for at in zip(*curves, strict=True)]
+        means = [
+            (sum(l for l, _ in at) / SEEDS, sum(a for _, a in at) / SEEDS)
+            for at in zip(*curves, strict=True)
+        ]
         print(f"| all | {name} | {row(means)} |")
 
 

@@ -33,11 +33,16 @@ def forward(x: Tensor, groups: int, eps: float) -> tuple[Tensor, ...]:
     for k in (1, 2, 3):
         other = x[:, :, k // 2 : height - 1 + k // 2 : 2, k % 2 : width - 1 + k % 2 : 2]
         larger = other > best
-        place, best = torch.where(larger, k, place).to(torch.uint8), torch.where(larger, other, best)
+        place, best = (
+            torch.where(larger, k, place).to(torch.uint8),
+            torch.where(larger, other, best),
+        )
     return (best - at(mean)) * at(r), (mean_c - mean) * r, place, mean, r
 
 
-def backward(g: Tensor, x: Tensor, x_hat: Tensor, place: Tensor, mean: Tensor, r: Tensor, groups: int) -> Tensor:
+def backward(
+    g: Tensor, x: Tensor, x_hat: Tensor, place: Tensor, mean: Tensor, r: Tensor, groups: int
+) -> Tensor:
     """As norm_pool_eager.backward for even sizes, likewise."""
     n = x.shape[2] * x.shape[3]
     m, a = over_group(g.sum((2, 3)), groups) / n, over_group((g * x_hat).sum((2, 3)), groups) / n
@@ -74,9 +79,14 @@ def main() -> None:
     torch.set_num_threads(1)
     x = torch.randn(BATCH, CHANNELS, SIZE, SIZE).contiguous(memory_format=torch.channels_last)
     weight, u = torch.ones(CHANNELS), torch.randn_like(x)
-    g = torch.randn(BATCH, CHANNELS, SIZE // 2, SIZE // 2).contiguous(memory_format=torch.channels_last)
+    g = torch.randn(BATCH, CHANNELS, SIZE // 2, SIZE // 2).contiguous(
+        memory_format=torch.channels_last
+    )
     print("| path | forward | backward | second backward |\n|---|---|---|---|")
-    for name, module in (("PyTorch's operations", norm_pool_eager), ("C kernels", norm_pool_compiled)):
+    for name, module in (
+        ("PyTorch's operations", norm_pool_eager),
+        ("C kernels", norm_pool_compiled),
+    ):
         x_hat, v, place, mean, r = module.forward(x, weight, GROUPS, EPS)
         g_x, m, a = module.backward(g, None, x, x_hat, v, place, mean, r, GROUPS)
         first = milliseconds(module.forward, x, weight, GROUPS, EPS)
@@ -88,8 +98,13 @@ def main() -> None:
     torch.testing.assert_close(one(x, GROUPS, EPS)[0], x_hat, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(two(g, x, x_hat, place, mean, r, GROUPS), g_x, rtol=1e-4, atol=1e-4)
     seconds = time.perf_counter() - start
-    first, second = milliseconds(one, x, GROUPS, EPS), milliseconds(two, g, x, x_hat, place, mean, r, GROUPS)
-    print(f"| torch.compile, after {seconds:.0f} s of compiling | {first:.2f} | {second:.2f} | not written |")
+    first, second = (
+        milliseconds(one, x, GROUPS, EPS),
+        milliseconds(two, g, x, x_hat, place, mean, r, GROUPS),
+    )
+    print(
+        f"| torch.compile, after {seconds:.0f} s of compiling | {first:.2f} | {second:.2f} | not written |"
+    )
 
 
 if __name__ == "__main__":

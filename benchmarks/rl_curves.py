@@ -20,7 +20,9 @@ from pmeta.report.palette import COLORS
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("runs", nargs="+", type=Path, help="run folders")
     parser.add_argument("-o", "--out", type=Path, required=True)
     args = parser.parse_args()
@@ -30,7 +32,8 @@ def main() -> None:
         method = json.loads((run / "config.json").read_text())["method"]
         records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
         epochs, before, after, val, ci95 = (
-            [r[key] for r in records] for key in ("epoch", "before", "after", "val_after", "val_ci95")
+            [r[key] for r in records]
+            for key in ("epoch", "before", "after", "val_after", "val_ci95")
         )
         color, label = COLORS[method], METHODS[method].title
         left.plot(epochs, before, ":", color=color)

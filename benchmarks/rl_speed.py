@@ -62,7 +62,9 @@ def navigation_epoch() -> float:
     outer = Outer(InnerLoop(net, config.method_row(), policy_gradient), meta, schedule(config))
 
     def epoch() -> None:
-        data = run_tasks(config, env, outer.loop, outer.meta, (TRAIN, outer.done), range(config.meta_batch))
+        data = run_tasks(
+            config, env, outer.loop, outer.meta, (TRAIN, outer.done), range(config.meta_batch)
+        )
         outer_update(outer, data, config, Group())
 
     epoch()
@@ -74,8 +76,12 @@ def main() -> None:
     keep_freed_memory()
     os.chdir(tempfile.mkdtemp())  # Gymnasium's loading of the model makes MuJoCo write a log
     w, steps = weights(), TASKS * EPISODES * HORIZON
-    envs = gymnasium.make_vec("HalfCheetah-v5", num_envs=TASKS * EPISODES, vectorization_mode="sync")
-    rounds = [(cpu_seconds(lambda: ours(w)), cpu_seconds(lambda: gymnasiums(envs, w))) for _ in range(4)][1:]
+    envs = gymnasium.make_vec(
+        "HalfCheetah-v5", num_envs=TASKS * EPISODES, vectorization_mode="sync"
+    )
+    rounds = [
+        (cpu_seconds(lambda: ours(w)), cpu_seconds(lambda: gymnasiums(envs, w))) for _ in range(4)
+    ][1:]
     best = [min(seconds) for seconds in zip(*rounds, strict=True)]
     print(f"ours       {steps / best[0]:8.0f} steps a CPU second")
     print(f"gymnasium  {steps / best[1]:8.0f} steps a CPU second")

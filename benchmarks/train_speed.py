@@ -35,7 +35,8 @@ def main() -> None:
     if args.sizes:
         return print("\n".join(sizes(args)))
     print(
-        "| task | library | cores | tasks/s | CPU s a task | peak MB | above torch |\n|---|---|---|---|---|---|---|", flush=True
+        "| task | library | cores | tasks/s | CPU s a task | peak MB | above torch |\n|---|---|---|---|---|---|---|",
+        flush=True,
     )
     for shots in args.shots:
         for row in table(args, shots):
@@ -44,11 +45,27 @@ def main() -> None:
 
 def sizes(args: argparse.Namespace) -> Iterator[str]:
     """CPU seconds of MAML over batches of tasks, beside a multiple of the support samples and one of the queries."""
-    kinds = [(1, 5, 1), (1, 10, 1), (1, 20, 1), (1, 5, 5), (1, 10, 5), (1, 5, 10), (1, 20, 5), (4, 5, 1), (4, 5, 5)]
+    kinds = [
+        (1, 5, 1),
+        (1, 10, 1),
+        (1, 20, 1),
+        (1, 5, 5),
+        (1, 10, 5),
+        (1, 5, 10),
+        (1, 20, 5),
+        (4, 5, 1),
+        (4, 5, 5),
+    ]
     found = []
     for tasks, ways, shots in kinds:
         row = run(
-            sys.executable, "maml", shots, args, processes=1, threads=1, more=["--ways", str(ways), "--batch", str(tasks)]
+            sys.executable,
+            "maml",
+            shots,
+            args,
+            processes=1,
+            threads=1,
+            more=["--ways", str(ways), "--batch", str(tasks)],
         )
         assert not isinstance(row, str), row
         found.append((tasks * ways * shots, tasks * ways * QUERIES, row[0]))
@@ -73,7 +90,11 @@ def fit(rows: list[tuple[int, int, float]]) -> tuple[float, float]:
 
 def table(args: argparse.Namespace, shots: int) -> Iterator[str]:
     """The rows of one kind of task: all of them are measured in turn, `--rounds` times, and the best is kept."""
-    kinds = [(cores, name) for cores in args.cores for name in [*OURS, "maml --not-replayed", "maml --recompute", *PEERS]]
+    kinds = [
+        (cores, name)
+        for cores in args.cores
+        for name in [*OURS, "maml --not-replayed", "maml --recompute", *PEERS]
+    ]
     best: dict[tuple[int, str], tuple[float, float]] = {}
     memory: dict[tuple[int, str], list[list[float]]] = {}
     for _ in range(args.rounds):
@@ -82,16 +103,27 @@ def table(args: argparse.Namespace, shots: int) -> Iterator[str]:
             python = sys.executable if ours or name == "torch" else args.peers
             if not python:
                 continue
-            found = run(python, name, shots, args, processes=cores if ours else 1, threads=1 if ours else cores)
+            found = run(
+                python,
+                name,
+                shots,
+                args,
+                processes=cores if ours else 1,
+                threads=1 if ours else cores,
+            )
             if isinstance(found, str):
                 print(f"{name} does not run here: {found}", file=sys.stderr)
                 continue
             rate, cpu = sum(1 / f["wall"] for f in found), min(f["cpu"] for f in found)
             old = best.get((cores, name), (0.0, cpu))
             best[cores, name] = max(rate, old[0]), min(cpu, old[1])
-            memory.setdefault((cores, name), []).append([g(f[k] for f in found) for k in ("peak", "above") for g in (sum, max)])
+            memory.setdefault((cores, name), []).append(
+                [g(f[k] for f in found) for k in ("peak", "above") for g in (sum, max)]
+            )
     for (cores, name), (rate, cpu) in best.items():
-        total, one, above, one_above = (max(column) for column in zip(*memory[cores, name], strict=True))
+        total, one, above, one_above = (
+            max(column) for column in zip(*memory[cores, name], strict=True)
+        )
         yield (
             f"| {WAYS}-way {shots}-shot | {name} | {cores} | {rate:.2f} | {cpu:.2f} | {total:.0f} ({one:.0f}) "
             f"| {above:.0f} ({one_above:.0f}) |"
@@ -99,13 +131,31 @@ def table(args: argparse.Namespace, shots: int) -> Iterator[str]:
 
 
 def run(
-    python: str, name: str, shots: int, args: argparse.Namespace, processes: int, threads: int, more: Sequence[str] = ()
+    python: str,
+    name: str,
+    shots: int,
+    args: argparse.Namespace,
+    processes: int,
+    threads: int,
+    more: Sequence[str] = (),
 ) -> list[dict] | str:
     """Start the processes of one row at the same time; what each of them measured, or why it failed."""
-    command = [python, __file__, "--one", *name.split(), "--shots", str(shots), "--threads", str(threads)]
+    command = [
+        python,
+        __file__,
+        "--one",
+        *name.split(),
+        "--shots",
+        str(shots),
+        "--threads",
+        str(threads),
+    ]
     command += ["--tasks", str(args.tasks), "--size", str(args.size), *more]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": str(threads)}
-    started = [subprocess.Popen(command, env=env, stdout=-1, stderr=-1, text=True) for _ in range(processes)]
+    started = [
+        subprocess.Popen(command, env=env, stdout=-1, stderr=-1, text=True)
+        for _ in range(processes)
+    ]
     outputs = [p.communicate() for p in started]
     if any(p.returncode for p in started):
         return next(err for _, err in outputs if err).strip().splitlines()[-1]
@@ -136,7 +186,12 @@ def measure(args: argparse.Namespace) -> dict[str, float]:
         walls.append(time.perf_counter() - wall)
         cpus.append(time.process_time() - cpu)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return {"wall": min(walls), "cpu": min(cpus), "peak": peak * 1024 / 1e6, "above": (peak - imported) * 1024 / 1e6}
+    return {
+        "wall": min(walls),
+        "cpu": min(cpus),
+        "peak": peak * 1024 / 1e6,
+        "above": (peak - imported) * 1024 / 1e6,
+    }
 
 
 def four_conv(size: int, ways: int):
@@ -144,7 +199,12 @@ def four_conv(size: int, ways: int):
     from torch import nn
 
     def block(c_in: int) -> list[nn.Module]:
-        return [nn.Conv2d(c_in, 32, 3, padding=1, bias=False), nn.GroupNorm(8, 32), nn.ReLU(), nn.MaxPool2d(2)]
+        return [
+            nn.Conv2d(c_in, 32, 3, padding=1, bias=False),
+            nn.GroupNorm(8, 32),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+        ]
 
     blocks = [m for c_in in (3, 32, 32, 32) for m in block(c_in)]
     return nn.Sequential(*blocks, nn.Flatten(), nn.Linear(32 * (size // 16) ** 2, ways))
@@ -172,7 +232,12 @@ def ours(args: argparse.Namespace) -> Callable:
 
 def peer(args: argparse.Namespace) -> Callable:
     """One task of MAML as the library's own examples have it."""
-    work = {"torch": with_torch, "higher": with_higher, "torchopt": with_torchopt, "learn2learn": with_learn2learn}
+    work = {
+        "torch": with_torch,
+        "higher": with_higher,
+        "torchopt": with_torchopt,
+        "learn2learn": with_learn2learn,
+    }
     return work[args.one](four_conv(args.size, args.ways))
 
 
@@ -225,7 +290,10 @@ def with_torchopt(model):
 
 
 def with_learn2learn(model):
-    for datasets in ("learn2learn.vision", "learn2learn.gym"):  # they need torchvision and gym, which MAML does not
+    for datasets in (
+        "learn2learn.vision",
+        "learn2learn.gym",
+    ):  # they need torchvision and gym, which MAML does not
         sys.modules[datasets] = ModuleType(datasets)
     import learn2learn
     import torch.nn.functional as F
@@ -242,14 +310,25 @@ def with_learn2learn(model):
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peers", help="the Python of an environment with torch and the other libraries; none: ours and torch")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--peers",
+        help="the Python of an environment with torch and the other libraries; none: ours and torch",
+    )
     parser.add_argument("--shots", type=int, nargs="+", default=[1, 5])
     parser.add_argument("--cores", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--tasks", type=int, default=4, help="tasks to take the best of, in each round")
-    parser.add_argument("--rounds", type=int, default=3, help="times that all libraries are measured in turn")
+    parser.add_argument(
+        "--tasks", type=int, default=4, help="tasks to take the best of, in each round"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="times that all libraries are measured in turn"
+    )
     parser.add_argument("--size", type=int, default=84, help="pixels a side")
-    parser.add_argument("--sizes", action="store_true", help="the cost over tasks, ways and shots instead")
+    parser.add_argument(
+        "--sizes", action="store_true", help="the cost over tasks, ways and shots instead"
+    )
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--ways", type=int, default=WAYS, help=argparse.SUPPRESS)
     parser.add_argument("--batch", type=int, default=1, help=argparse.SUPPRESS)

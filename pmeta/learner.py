@@ -61,27 +61,49 @@ class Learner:
         depends on numbers of Python that change while it is trained."""
         self.net = take_in(model, example, extra)
         self.method = methods.method(method) if isinstance(method, str) else method
-        self.meta = init_meta(self.net, self.method, inner_steps, alpha_0, torch.Generator().manual_seed(seed))
+        self.meta = init_meta(
+            self.net, self.method, inner_steps, alpha_0, torch.Generator().manual_seed(seed)
+        )
         self.loop = InnerLoop(self.net, self.method, loss, recompute=recompute, replay=replay)
         self.alpha_0, self.sample_shape = alpha_0, tuple(example.shape[1:])
 
     def meta_train(
-        self, tasks: Iterable[Task], n_tasks: int | None = None, meta_batch: int = 4, progress: bool = True, **schedule: float
+        self,
+        tasks: Iterable[Task],
+        n_tasks: int | None = None,
+        meta_batch: int = 4,
+        progress: bool = True,
+        **schedule: float,
     ) -> None:
         """Alg. 2 over tasks (support_x, support_y, query_x, query_y), `meta_batch` of them to an outer update.
 
         `n_tasks` says how many there will be where `tasks` has no length. Further settings are those of `outer.Schedule`."""
         total = len(tasks) if n_tasks is None and isinstance(tasks, Sized) else n_tasks
         if total is None:
-            raise ValueError("the schedule needs to know how many tasks there will be: give n_tasks with an iterator.")
+            raise ValueError(
+                "the schedule needs to know how many tasks there will be: give n_tasks with an iterator."
+            )
         if total < 1 or meta_batch < 1:
-            raise ValueError(f"meta-training takes at least 1 task, 1 at a time, got {total} and meta_batch={meta_batch}.")
+            raise ValueError(
+                f"meta-training takes at least 1 task, 1 at a time, got {total} and meta_batch={meta_batch}."
+            )
         settings = Schedule(-(-total // meta_batch), **schedule)
         small = settings.freeze_below * self.alpha_0
-        outer = Outer(replace(self.loop, second_order=True), self.meta, settings, lambda meta: freeze(meta, small))
+        outer = Outer(
+            replace(self.loop, second_order=True),
+            self.meta,
+            settings,
+            lambda meta: freeze(meta, small),
+        )
         keep_freed_memory()
         batches = _batches(islice(tasks, total), meta_batch)
-        shown = track(batches, "meta-training", outer.schedule.updates, console=Console(stderr=True), disable=not progress)
+        shown = track(
+            batches,
+            "meta-training",
+            outer.schedule.updates,
+            console=Console(stderr=True),
+            disable=not progress,
+        )
         given = 0
         for batch in shown:
             outer.update(outer.gradient(batch))
@@ -89,7 +111,9 @@ class Learner:
             given += len(batch)
         self.meta = outer.meta.map(Tensor.detach)
         if given < total:
-            raise ValueError(f"n_tasks promised {total} tasks and {given} came, which cut the schedule short: train again.")
+            raise ValueError(
+                f"n_tasks promised {total} tasks and {given} came, which cut the schedule short: train again."
+            )
 
     def adapt(self, x: Tensor, y: Any, batch: int | None = 1) -> Weights:
         """The weights after adapting to a support set, `batch` samples at a time as a small device would (None: at once)."""
@@ -103,11 +127,17 @@ class Learner:
 
     def save(self, path: str | Path) -> None:
         """Keep what was learned (weights, step sizes, attention, the layers that live) in a safetensors file."""
-        write_checkpoint(Path(path), {**self.meta.parameters(), "mask": self.meta.mask}, {"method": self.method.title})
+        write_checkpoint(
+            Path(path),
+            {**self.meta.parameters(), "mask": self.meta.mask},
+            {"method": self.method.title},
+        )
 
     def load(self, path: str | Path) -> None:
         """Take what `save` kept, of a learner that was made with the same model, method and steps."""
-        self.meta = restored(self.meta, read_checkpoint(Path(path), "give one that save wrote").tensors)
+        self.meta = restored(
+            self.meta, read_checkpoint(Path(path), "give one that save wrote").tensors
+        )
 
     def export(self, path: str | Path, pixels: bool = False, batch: int | None = 1) -> None:
         """Write the model for the device: `pmeta.device.binding`, `pmeta adapt` or C.
@@ -115,10 +145,14 @@ class Learner:
         It reads float32 samples as they are or, with `pixels`, raw pictures, which it normalises as `open_split` and `pmeta
         adapt` have them. Attention is that of `batch` samples at a time (None: the whole support set)."""
         if pixels and len(self.sample_shape) != 3:
-            raise ValueError(f"pixels are those of a picture, channels x height x width, got samples of {self.sample_shape}.")
+            raise ValueError(
+                f"pixels are those of a picture, channels x height x width, got samples of {self.sample_shape}."
+            )
         channels = self.sample_shape[0]
         read: dict[str, Any] = (
-            {"input_type": "uint8", "scale": [SCALE] * channels, "shift": [SHIFT] * channels} if pixels else {}
+            {"input_type": "uint8", "scale": [SCALE] * channels, "shift": [SHIFT] * channels}
+            if pixels
+            else {}
         )
         with _evaluating(self.net.model):
             made = export(self.net, self.meta, self.method, self.sample_shape, batch=batch, **read)
@@ -126,8 +160,13 @@ class Learner:
 
     def cost(self, samples: int, batch: int = 1) -> Cost:
         """What adapting to `samples` samples takes, at most, with the layers that live now."""
-        masks, mu_fw = updated_layers(self.net, self.meta.updates()), mu_fw_bound(self.net, self.method)
-        return cost(self.net.ops, masks, samples, batch, mu_fw, attention=self.method.scores == "attention")
+        masks, mu_fw = (
+            updated_layers(self.net, self.meta.updates()),
+            mu_fw_bound(self.net, self.method),
+        )
+        return cost(
+            self.net.ops, masks, samples, batch, mu_fw, attention=self.method.scores == "attention"
+        )
 
 
 @contextmanager

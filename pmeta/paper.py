@@ -87,8 +87,16 @@ def printed(backbone: str, shots: int, method: str, batch: int, samples: int) ->
     figures.pop("gmac", None)  # Table 1 speaks of MAML
     full_batch = figures.pop("memory_mb", None)
     gmac, at_batch_1 = ADAPTATION.get((backbone, shots), {}).get(method, (None, None))
-    memory = at_batch_1 if batch == 1 else full_batch if batch == samples and method in ("maml", "maml++") else None
-    return figures | {name: x for name, x in (("gmac", gmac), ("memory_mb", memory)) if x is not None}
+    memory = (
+        at_batch_1
+        if batch == 1
+        else full_batch
+        if batch == samples and method in ("maml", "maml++")
+        else None
+    )
+    return figures | {
+        name: x for name, x in (("gmac", gmac), ("memory_mb", memory)) if x is not None
+    }
 
 
 def note(figures: dict[str, float]) -> str:

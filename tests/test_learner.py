@@ -23,7 +23,9 @@ SHAPE = (2, 9)
 
 def learner(method: str) -> Learner:
     model = nets.initialise(nets.Signal(), nets.generator()).double()
-    return Learner(model, torch.zeros(1, *SHAPE, dtype=torch.float64), method, inner_steps=2, alpha_0=0.1)
+    return Learner(
+        model, torch.zeros(1, *SHAPE, dtype=torch.float64), method, inner_steps=2, alpha_0=0.1
+    )
 
 
 def tasks(n: int) -> list[Task]:
@@ -49,7 +51,9 @@ def test_meta_training_learns() -> None:
     (x, y, query_x, query_y) = tasks(1)[0]
 
     def loss() -> float:
-        return float(nn.functional.cross_entropy(found.predict(found.adapt(x, y), query_x), query_y))
+        return float(
+            nn.functional.cross_entropy(found.predict(found.adapt(x, y), query_x), query_y)
+        )
 
     before = loss()
     found.meta_train([(x, y, query_x, query_y)] * 30, meta_batch=1, progress=False, lr=5e-2)
@@ -58,7 +62,9 @@ def test_meta_training_learns() -> None:
 
 def test_meta_training_is_of_second_order(monkeypatch: pytest.MonkeyPatch) -> None:
     found, (task,) = learner("maml"), tasks(1)
-    expected = task_gradient(InnerLoop(found.net, found.method, second_order=True), found.meta, task).gradients
+    expected = task_gradient(
+        InnerLoop(found.net, found.method, second_order=True), found.meta, task
+    ).gradients
     seen: list[MetaGradient] = []
     monkeypatch.setattr(Outer, "update", lambda outer, g: seen.append(g))
     found.meta_train([task], progress=False)
@@ -98,12 +104,22 @@ def test_a_method_of_ones_own_and_a_loss_of_ones_own() -> None:
     def squares(output: Tensor, y: Tensor) -> Tensor:
         return (output - nn.functional.one_hot(y, 3)).square().sum(1)
 
-    found = Learner(nets.Signal().double(), torch.zeros(1, *SHAPE, dtype=torch.float64), own, 2, 0.1, loss=squares)
+    found = Learner(
+        nets.Signal().double(),
+        torch.zeros(1, *SHAPE, dtype=torch.float64),
+        own,
+        2,
+        0.1,
+        loss=squares,
+    )
     alpha = found.meta.alpha.clone()
     found.meta_train(iter(tasks(2)), n_tasks=2, meta_batch=1, progress=False)
     x, y, *_ = tasks(1)[0]
     w = found.adapt(x, y)
-    assert [name for name in w if not torch.equal(w[name], found.meta.w[name])] == ["head.weight", "head.bias"]
+    assert [name for name in w if not torch.equal(w[name], found.meta.w[name])] == [
+        "head.weight",
+        "head.bias",
+    ]
     assert (found.meta.alpha[:, -1] != alpha[:, -1]).all()
     assert not found.meta.alpha[:, :-1].any()
 
@@ -134,7 +150,9 @@ def endless() -> Iterator[Task]:
 
 def test_how_many_tasks() -> None:
     found = learner("maml")
-    with pytest.raises(ValueError, match=r"^the schedule needs to know how many tasks there will be: give n_tasks "):
+    with pytest.raises(
+        ValueError, match=r"^the schedule needs to know how many tasks there will be: give n_tasks "
+    ):
         found.meta_train(endless())
     found.meta_train(endless(), n_tasks=3, meta_batch=2, progress=False)
     message = r"^n_tasks promised 5 tasks and 2 came, which cut the schedule short: train again\.$"
@@ -149,23 +167,39 @@ def test_how_many_tasks() -> None:
 def test_losses_that_are_not_finite_end_the_training() -> None:
     found = learner("maml")
     x, y, query_x, query_y = tasks(1)[0]
-    with pytest.raises(ValueError, match=r"^loss or gradient was not finite in 10 updates in a row"):
-        found.meta_train([(x * float("nan"), y, query_x, query_y)] * 12, meta_batch=1, progress=False)
+    with pytest.raises(
+        ValueError, match=r"^loss or gradient was not finite in 10 updates in a row"
+    ):
+        found.meta_train(
+            [(x * float("nan"), y, query_x, query_y)] * 12, meta_batch=1, progress=False
+        )
 
 
 def test_names_of_the_package() -> None:
     assert pmeta.Learner is Learner
-    assert set(pmeta.__all__) >= {"Learner", "Method", "METHODS", "open_split", "sample_task", "replace_batch_norm", "take_in"}
+    assert set(pmeta.__all__) >= {
+        "Learner",
+        "Method",
+        "METHODS",
+        "open_split",
+        "sample_task",
+        "replace_batch_norm",
+        "take_in",
+    }
     assert not any(isinstance(getattr(pmeta, name), ModuleType) for name in pmeta.__all__), (
         "hidden by a module of the same name"
     )
-    with pytest.raises(AttributeError, match=r"^module 'pmeta' has no attribute 'Lerner': it has Learner, "):
+    with pytest.raises(
+        AttributeError, match=r"^module 'pmeta' has no attribute 'Lerner': it has Learner, "
+    ):
         pmeta.Lerner  # noqa: B018
 
 
 def picture_learner(seed: int = 0, method: str = "pmeta") -> Learner:
     torch.manual_seed(seed)
-    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 8), nn.ReLU(), nn.Flatten(), nn.Linear(288, 3))
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 8), nn.ReLU(), nn.Flatten(), nn.Linear(288, 3)
+    )
     return Learner(model, torch.zeros(1, 3, 8, 8), method, inner_steps=2, alpha_0=0.1)
 
 
@@ -181,10 +215,14 @@ def test_what_was_learned_is_kept_and_taken_up(tmp_path: Path) -> None:
     for name, w in found.adapt(x, y).items():
         assert torch.equal(again.adapt(x, y)[name], w)
     assert torch.equal(again.meta.mask, found.meta.mask)
-    with pytest.raises(ValueError, match=r"fits its network and method, where attention/.* got nothing"):
+    with pytest.raises(
+        ValueError, match=r"fits its network and method, where attention/.* got nothing"
+    ):
         picture_learner(method="pmeta").load(_saved(picture_learner(method="maml"), tmp_path))
     (tmp_path / "x").write_text("no checkpoint")
-    with pytest.raises(ValueError, match=r"x is no checkpoint of ours \(.*\): give one that save wrote\.$"):
+    with pytest.raises(
+        ValueError, match=r"x is no checkpoint of ours \(.*\): give one that save wrote\.$"
+    ):
         again.load(tmp_path / "x")
 
 
@@ -197,11 +235,16 @@ def test_to_the_device(tmp_path: Path) -> None:
     """float32 samples as they are; pixels as `open_split` normalises them."""
     found = picture_learner()
     found.net.model.train()
-    pixels = torch.randint(0, 256, (3, 8, 8, 3), generator=nets.generator(), dtype=torch.uint8).numpy()
+    pixels = torch.randint(
+        0, 256, (3, 8, 8, 3), generator=nets.generator(), dtype=torch.uint8
+    ).numpy()
     x, y = images.normalise(pixels), torch.arange(3)
     found.meta_train([(x, y, x, y)] * 4, meta_batch=2, progress=False)
     expected = found.predict(found.adapt(x, y), x).numpy()
-    for raw, samples in ((False, x.numpy()), (True, np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)))):
+    for raw, samples in (
+        (False, x.numpy()),
+        (True, np.ascontiguousarray(pixels.transpose(0, 3, 1, 2))),
+    ):
         found.export(tmp_path / "model.pmeta", pixels=raw)
         model = device.load(tmp_path / "model.pmeta")
         model.adapt(samples, y.numpy())

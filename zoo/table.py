@@ -28,15 +28,24 @@ from pmeta.zoo.card_text import table
 
 ROOT = Path(__file__).parent.parent
 RUNS, RESULTS = ROOT / "zoo" / "runs", ROOT / "docs" / "results"
-ROWS = [(1, method) for method in TABLE2["4conv", 1]] + [(5, method) for method in ("maml++", "pmeta-lr", "pmeta")]
+ROWS = [(1, method) for method in TABLE2["4conv", 1]] + [
+    (5, method) for method in ("maml++", "pmeta-lr", "pmeta")
+]
 QUERIES, MAML_PLUS = 15, "maml++"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", required=True, help="folder of MiniImageNet, with val")
     parser.add_argument("--tasks", type=int, default=1000)
-    parser.add_argument("--only", nargs="+", default=[f"{n}shot-{m}" for n, m in ROWS], help="names of runs to measure")
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        default=[f"{n}shot-{m}" for n, m in ROWS],
+        help="names of runs to measure",
+    )
     parser.add_argument("--workers", type=int, default=workers.default_workers())
     args = parser.parse_args()
     path = RESULTS / "zoo.json"
@@ -54,14 +63,21 @@ def measured(run: Path, args: argparse.Namespace, known: dict[str, Any]) -> dict
     """What the best model of a run does; what is known of it where it is the same model."""
     config, best = load(str(run))
     last = Run(run).load("last")
-    trained = {"planned": config.tasks, "trained": last.info["tasks"] if last else 0, "chosen_at": best.info["tasks"]}
+    trained = {
+        "planned": config.tasks,
+        "trained": last.info["tasks"] if last else 0,
+        "chosen_at": best.info["tasks"],
+    }
     sha256 = hashlib.sha256((run / "best.safetensors").read_bytes()).hexdigest()
     if (known.get("sha256"), known.get("tasks")) == (sha256, args.tasks):
         return {**known, **trained, **arena(run)}
     asked = EvaluateConfig(str(run), args.data, split="val", tasks=args.tasks, n_query=QUERIES)
     results = workers.run(results_of, (asked,), args.workers)
     summary = summarise(results)
-    costs = {key: getattr(summary, key) for key in ("tasks", "accuracy", "ci95", "memory_mb", "exact_memory_mb", "gmac")}
+    costs = {
+        key: getattr(summary, key)
+        for key in ("tasks", "accuracy", "ci95", "memory_mb", "exact_memory_mb", "gmac")
+    }
     hits = [round(r.accuracy * config.n_way * QUERIES) for r in results]
     print(f"{run.name}: {summary.accuracy:.2f} ± {summary.ci95:.2f} %", flush=True)
     return {"sha256": sha256, **trained, **costs, **arena(run), "hits": hits}
@@ -83,7 +99,15 @@ def results_of(group: Group, asked: EvaluateConfig) -> list[TaskResult]:
 
 def text(known: dict[str, Any], shots: int) -> str:
     """The table of one number of shots."""
-    head = ["", "model of task", "accuracy", "difference to MAML++", "memory, paper's accounting", "exact", "C engine"]
+    head = [
+        "",
+        "model of task",
+        "accuracy",
+        "difference to MAML++",
+        "memory, paper's accounting",
+        "exact",
+        "C engine",
+    ]
     head += ["without weights", "GMACs of a step", "the paper: accuracy", "memory", "GMACs"]
     base = known.get(f"{shots}shot-{MAML_PLUS}")
     rows = list(_rows(known, shots, base))
@@ -92,7 +116,10 @@ def text(known: dict[str, Any], shots: int) -> str:
 
 def _rows(known: dict[str, Any], shots: int, base: dict[str, Any] | None) -> Iterator[list[str]]:
     for method in (method for n, method in ROWS if n == shots):
-        printed, (gmac, memory) = TABLE2["4conv", shots][method][0], ADAPTATION["4conv", shots][method]
+        printed, (gmac, memory) = (
+            TABLE2["4conv", shots][method][0],
+            ADAPTATION["4conv", shots][method],
+        )
         paper = [f"{printed:.1f} %", f"{memory:.2f} MB", f"{gmac:.2f}"]
         r = known.get(f"{shots}shot-{method}")
         if r is None:
@@ -105,7 +132,14 @@ def _rows(known: dict[str, Any], shots: int, base: dict[str, Any] | None) -> Ite
         difference = ""
         if base and method != MAML_PLUS and base["tasks"] == r["tasks"]:
             difference = _difference(r["hits"], base["hits"])
-        yield [METHODS[method].title, tasks, f"{r['accuracy']:.2f} ± {r['ci95']:.2f} %", difference, *ours, *paper]
+        yield [
+            METHODS[method].title,
+            tasks,
+            f"{r['accuracy']:.2f} ± {r['ci95']:.2f} %",
+            difference,
+            *ours,
+            *paper,
+        ]
 
 
 def _difference(hits: list[int], base: list[int]) -> str:
@@ -118,15 +152,24 @@ def _difference(hits: list[int], base: list[int]) -> str:
 def draw() -> None:
     """Learning curves, and the step sizes of the runs that chose their layers."""
     for shots in (1, 5):
-        metrics = [(METHODS[m].title, Run(RUNS / f"{n}shot-{m}").metrics()) for n, m in ROWS if n == shots]
-        figures.learning_curves([(title, rows) for title, rows in metrics if rows], RESULTS / f"zoo-{shots}shot-curves.png")
+        metrics = [
+            (METHODS[m].title, Run(RUNS / f"{n}shot-{m}").metrics()) for n, m in ROWS if n == shots
+        ]
+        figures.learning_curves(
+            [(title, rows) for title, rows in metrics if rows],
+            RESULTS / f"zoo-{shots}shot-curves.png",
+        )
         for method in ("pmeta-lr", "pmeta"):
             run = RUNS / f"{shots}shot-{method}"
             if (run / "best.safetensors").exists():
                 config, best = load(str(run))
-                net, meta = restore(config, best.tensors, tuple(best.info["input"]), choose_device("cpu", 0))
+                net, meta = restore(
+                    config, best.tensors, tuple(best.info["input"]), choose_device("cpu", 0)
+                )
                 names = [layer.name for layer in net.layers]
-                figures.step_sizes(meta.alpha.tolist(), names, RESULTS / f"zoo-{shots}shot-{method}-step-sizes.png")
+                figures.step_sizes(
+                    meta.alpha.tolist(), names, RESULTS / f"zoo-{shots}shot-{method}-step-sizes.png"
+                )
 
 
 if __name__ == "__main__":

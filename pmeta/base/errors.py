@@ -24,4 +24,7 @@ def for_user(error: BaseException) -> bool:
     tb = error.__traceback__
     while tb is not None and tb.tb_next is not None:
         tb = tb.tb_next
-    return tb is not None and str(tb.tb_frame.f_globals.get("__name__", "")).partition(".")[0] == "pmeta"
+    return (
+        tb is not None
+        and str(tb.tb_frame.f_globals.get("__name__", "")).partition(".")[0] == "pmeta"
+    )

@@ -58,4 +58,6 @@ def make_folder(path: Path) -> None:
 
 def cannot_write(path: Path, error: OSError) -> ValueError:
     """The error that tells the user so."""
-    return ValueError(f"cannot write {path} ({error.strerror}): make room there, or choose another place.")
+    return ValueError(
+        f"cannot write {path} ({error.strerror}): make room there, or choose another place."
+    )

@@ -20,13 +20,20 @@ def find(folder: Path, name: str) -> Path:
     built = folder.parent / f"{name}{sysconfig.get_config_var('EXT_SUFFIX')}"
     files = [*sources(folder), *sorted(folder.glob("*.h"))]
     checkout = (folder.parents[2] / "pyproject.toml").exists()  # there the sources may be newer
-    if built.exists() and not (checkout and built.stat().st_mtime < max(p.stat().st_mtime for p in files)):
+    if built.exists() and not (
+        checkout and built.stat().st_mtime < max(p.stat().st_mtime for p in files)
+    ):
         return built
     text = b"".join(p.read_bytes() for p in files) + " ".join(FLAGS).encode()
-    target = Path(tempfile.gettempdir()) / f"pmeta{name}-{hashlib.sha256(text).hexdigest()[:16]}-{os.getuid()}.so"
+    target = (
+        Path(tempfile.gettempdir())
+        / f"pmeta{name}-{hashlib.sha256(text).hexdigest()[:16]}-{os.getuid()}.so"
+    )
     if not target.exists():
         compile_library(target, sources(folder))
-    if target.lstat().st_uid != os.getuid():  # the temporary folder is everybody's, and what is loaded runs
+    if (
+        target.lstat().st_uid != os.getuid()
+    ):  # the temporary folder is everybody's, and what is loaded runs
         raise CompileError(
             f"the compiled engine must be your own, {target} is another user's: set TMPDIR to a folder of yours."
         )
@@ -41,7 +48,9 @@ def compiler() -> str:
     """The machine's C compiler.
 
     Raises CompileError when there is none."""
-    found = next((c for c in (os.environ.get("CC", ""), "cc", "gcc", "clang") if c and shutil.which(c)), None)
+    found = next(
+        (c for c in (os.environ.get("CC", ""), "cc", "gcc", "clang") if c and shutil.which(c)), None
+    )
     if found is None:
         raise CompileError(
             "the engine is compiled from C and no compiler was found: install a wheel of p-meta, or gcc or clang."

@@ -17,15 +17,21 @@ Job = TypeVar("Job")
 Result = TypeVar("Result")
 
 
-def run(function: Callable[[Job], Result], jobs: Sequence[Job], what: str, parallel: bool) -> Iterator[Result]:
+def run(
+    function: Callable[[Job], Result], jobs: Sequence[Job], what: str, parallel: bool
+) -> Iterator[Result]:
     """function(job) of every job, in order; `parallel` where the work is worth starting processes for."""
     with contextlib.ExitStack() as stack:
         progress = stack.enter_context(Progress(console=Console(stderr=True), transient=True))
         done: Iterable[Result] = map(function, jobs)
         if parallel and not multiprocessing.current_process().daemon:  # which may have no children
-            context = multiprocessing.get_context("spawn")  # fork is not safe beside torch's threads
+            context = multiprocessing.get_context(
+                "spawn"
+            )  # fork is not safe beside torch's threads
             executor = ProcessPoolExecutor(os.cpu_count(), mp_context=context)
-            stack.callback(executor.shutdown, cancel_futures=True)  # after an error the rest is not worth doing
+            stack.callback(
+                executor.shutdown, cancel_futures=True
+            )  # after an error the rest is not worth doing
             with _main_hidden():
                 done = executor.map(function, jobs)
         yield from progress.track(done, total=len(jobs), description=what)

@@ -9,16 +9,28 @@ from importlib import import_module
 from pmeta.base.errors import WorkerDiedError, for_user, how_to_install
 
 COMMANDS = {  # name: (module:function that takes the arguments and may return an exit code, one line of help)
-    "quickstart": ("pmeta.cli.quickstart:main", "train and compare all methods on embedded data, in three minutes"),
+    "quickstart": (
+        "pmeta.cli.quickstart:main",
+        "train and compare all methods on embedded data, in three minutes",
+    ),
     "train": ("pmeta.cli.train:main", "meta-train a network, or go on where a run was stopped"),
-    "evaluate": ("pmeta.cli.evaluate:main", "adapt a trained model to unseen tasks: accuracy, memory, MACs"),
+    "evaluate": (
+        "pmeta.cli.evaluate:main",
+        "adapt a trained model to unseen tasks: accuracy, memory, MACs",
+    ),
     "export": ("pmeta.cli.export:main", "write a trained model as one file for the device"),
     "adapt": ("pmeta.cli.adapt:main", "adapt an exported model to a few samples, without torch"),
     "zoo": ("pmeta.cli.zoo:main", "the trained models that come with the package"),
     "data": ("pmeta.cli.data:main", "take in a published data set, or look at one"),
-    "reproduce": ("pmeta.cli.reproduce:main", "the paper's tables and figure 5, ours beside the paper's"),
+    "reproduce": (
+        "pmeta.cli.reproduce:main",
+        "the paper's tables and figure 5, ours beside the paper's",
+    ),
     "report": ("pmeta.cli.report:main", "one HTML page with pictures of runs and results"),
-    "cost": ("pmeta.cli.cost:main", "memory and computation of adapting a backbone, before anything is trained"),
+    "cost": (
+        "pmeta.cli.cost:main",
+        "memory and computation of adapting a backbone, before anything is trained",
+    ),
 }
 TRAINING = ("torch", "safetensors", "matplotlib")
 """Packages that a device does without."""
@@ -28,7 +40,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a subcommand and return the exit code: 0, 2 for a mistake of the user's, 130 after Ctrl-C, 1 for the rest."""
     argv = list(sys.argv[1:] if argv is None else argv)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # names of files may hold what the terminal cannot show
+        sys.stdout.reconfigure(
+            errors="backslashreplace"
+        )  # names of files may hold what the terminal cannot show
     try:
         code = _dispatch(argv)
         sys.stdout.flush()
@@ -53,21 +67,32 @@ def _dispatch(argv: list[str]) -> int:
         print(f"pmeta {_version()}")
         return 0
     if argv[0] not in COMMANDS:
-        raise ValueError(f"the commands are {', '.join(COMMANDS)}, got {argv[0]!r}: see pmeta --help.")
+        raise ValueError(
+            f"the commands are {', '.join(COMMANDS)}, got {argv[0]!r}: see pmeta --help."
+        )
     module, function = COMMANDS[argv[0]][0].split(":")
     try:
         return getattr(import_module(module), function)(argv[1:]) or 0
     except ModuleNotFoundError as error:
         if error.name not in TRAINING:
             raise
-        raise ValueError(f"pmeta {argv[0]} needs {error.name}, which is not installed: {how_to_install('train')}.") from None
+        raise ValueError(
+            f"pmeta {argv[0]} needs {error.name}, which is not installed: {how_to_install('train')}."
+        ) from None
 
 
 def usage() -> str:
     """The help of `pmeta` itself."""
     lines = [f"  {name:<12}{line}" for name, (_, line) in COMMANDS.items()]
     head = "usage: pmeta COMMAND [options]\n\np-Meta: few-shot adaptation on a small device.\n\ncommands:"
-    return "\n".join([head, *lines, "", "pmeta COMMAND --help shows the options of one; pmeta --version the version."])
+    return "\n".join(
+        [
+            head,
+            *lines,
+            "",
+            "pmeta COMMAND --help shows the options of one; pmeta --version the version.",
+        ]
+    )
 
 
 def _version() -> str:

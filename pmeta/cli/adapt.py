@@ -78,7 +78,9 @@ def open_model(path: str, classes: int = 1) -> DeviceModel:
     except EngineError as error:
         raise ValueError(f"{path}: {error}") from None
     if model.rows != 1:
-        raise ValueError(f"pmeta adapt takes a classifier, {path} is a policy: adapt it in Python, with adapt_with.")
+        raise ValueError(
+            f"pmeta adapt takes a classifier, {path} is a policy: adapt it in Python, with adapt_with."
+        )
     return model
 
 
@@ -86,8 +88,14 @@ def support_labels(config: AdaptConfig, support: Samples, model: DeviceModel) ->
     """Raises ValueError unless there are two classes or more, each with samples, and no more than the model has outputs."""
     path = config.support
     if support.labels is None:
-        what = f"the array has one axis less, {support.x.shape}" if path.endswith(".npy") else "pictures but no folders in it"
-        raise ValueError(f"a support set has samples by class, (classes, samples, *shape) or a folder each; {path}: {what}.")
+        what = (
+            f"the array has one axis less, {support.x.shape}"
+            if path.endswith(".npy")
+            else "pictures but no folders in it"
+        )
+        raise ValueError(
+            f"a support set has samples by class, (classes, samples, *shape) or a folder each; {path}: {what}."
+        )
     if len(support.classes) > model.outputs:
         run = config.model if config.model in zoo.names() else "RUN"
         raise ValueError(
@@ -95,10 +103,14 @@ def support_labels(config: AdaptConfig, support: Samples, model: DeviceModel) ->
             f"model for more with pmeta export {run} --classes {len(support.classes)}."
         )
     if len(support.classes) < 2:
-        raise ValueError(f"classes are told apart, so there are two or more, {path} has only {support.classes[0]}: add one.")
+        raise ValueError(
+            f"classes are told apart, so there are two or more, {path} has only {support.classes[0]}: add one."
+        )
     without = [name for i, name in enumerate(support.classes) if i not in support.labels]
     if without:
-        raise ValueError(f"each class is learned from a sample at least, {path} has none of {', '.join(without)}: add some.")
+        raise ValueError(
+            f"each class is learned from a sample at least, {path} has none of {', '.join(without)}: add some."
+        )
     return support.labels
 
 
@@ -112,8 +124,12 @@ def read_queries(path: str, model: DeviceModel, support: Samples) -> Samples:
         names = [known[i] if i < len(known) else f"number {i}" for i in range(len(names))]
     strange = [name for name in names if name not in known]
     if strange:
-        raise ValueError(f"queries are of the support set's classes, {', '.join(known)}, got {', '.join(strange)} in {path}.")
-    return query._replace(labels=np.array([known.index(names[label]) for label in labels]), classes=known)
+        raise ValueError(
+            f"queries are of the support set's classes, {', '.join(known)}, got {', '.join(strange)} in {path}."
+        )
+    return query._replace(
+        labels=np.array([known.index(names[label]) for label in labels]), classes=known
+    )
 
 
 def read_samples(path: str, model: DeviceModel) -> Samples:
@@ -122,7 +138,11 @@ def read_samples(path: str, model: DeviceModel) -> Samples:
     if root.suffix == ".npy":
         return _read_array(root, model)
     if not path or not root.is_dir():
-        given = f"{path}, which is {'no such thing' if root.exists() else 'not there'}" if path else "an empty name"
+        given = (
+            f"{path}, which is {'no such thing' if root.exists() else 'not there'}"
+            if path
+            else "an empty name"
+        )
         raise ValueError(f"samples are in a folder or a .npy file, got {given}.")
     folders = [p for p in _visible(root) if p.is_dir()]
     loose = [(_file(p), 0) for p in _visible(root) if p not in folders]
@@ -131,12 +151,18 @@ def read_samples(path: str, model: DeviceModel) -> Samples:
             f"pictures lie all in folders by class or all without, {path} has {loose[0][0].name} beside "
             f"{folders[0].name}/: move the one or the other."
         )
-    files = [(p, label) for label, folder in enumerate(folders) for p in map(_file, _visible(folder))] or loose
+    files = [
+        (p, label) for label, folder in enumerate(folders) for p in map(_file, _visible(folder))
+    ] or loose
     if not files:
-        raise ValueError(f"there are no pictures in {path}: give a folder of pictures, or of a folder for each class.")
+        raise ValueError(
+            f"there are no pictures in {path}: give a folder of pictures, or of a folder for each class."
+        )
     x = np.stack([_picture(p, model) for p, _ in files])
     labels = np.array([label for _, label in files]) if folders else None
-    return Samples(x, [str(p.relative_to(root)) for p, _ in files], labels, [f.name for f in folders])
+    return Samples(
+        x, [str(p.relative_to(root)) for p, _ in files], labels, [f.name for f in folders]
+    )
 
 
 def _visible(folder: Path) -> list[Path]:
@@ -145,9 +171,13 @@ def _visible(folder: Path) -> list[Path]:
 
 def _file(path: Path) -> Path:
     if path.is_dir():
-        raise ValueError(f"a class is a folder of pictures and nothing else, {path} is a folder in it: move its pictures up.")
+        raise ValueError(
+            f"a class is a folder of pictures and nothing else, {path} is a folder in it: move its pictures up."
+        )
     if not path.is_file():
-        raise ValueError(f"{path} is no file{' but a link to nowhere' if path.is_symlink() else ''}: remove it.")
+        raise ValueError(
+            f"{path} is no file{' but a link to nowhere' if path.is_symlink() else ''}: remove it."
+        )
     return path
 
 
@@ -156,17 +186,31 @@ def _read_array(path: Path, model: DeviceModel) -> Samples:
         with path.open("rb") as file:
             x = np.lib.format.read_array(file, allow_pickle=False)
     except OSError as error:
-        raise ValueError(f"cannot read {path} ({error.strerror}): give a file that numpy.save wrote.") from None
-    except (ValueError, EOFError, MemoryError, OverflowError, TypeError, SyntaxError, TokenError) as error:
+        raise ValueError(
+            f"cannot read {path} ({error.strerror}): give a file that numpy.save wrote."
+        ) from None
+    except (
+        ValueError,
+        EOFError,
+        MemoryError,
+        OverflowError,
+        TypeError,
+        SyntaxError,
+        TokenError,
+    ) as error:
         reason = " ".join(str(error).split()).rstrip(".")
-        raise ValueError(f"cannot read {path} ({reason}): write it again with numpy.save.") from None
+        raise ValueError(
+            f"cannot read {path} ({reason}): write it again with numpy.save."
+        ) from None
     grouped = x.ndim == len(model.input_shape) + 2
     if x.shape[1 + grouped :] != model.input_shape or x.size == 0:
         raise ValueError(
             f"{path} should hold samples and end in the shape of one, {model.input_shape}, got the shape {x.shape}."
         )
     if x.dtype != model.input_type:
-        raise ValueError(f"{path} should be of {model.input_type}, which the model reads, got {x.dtype}.")
+        raise ValueError(
+            f"{path} should be of {model.input_type}, which the model reads, got {x.dtype}."
+        )
     labels = np.repeat(np.arange(x.shape[0]), x.shape[1]) if grouped else None
     x = x.reshape(-1, *model.input_shape)
     classes = [str(i) for i in range(int(labels.max()) + 1)] if labels is not None else []
@@ -188,12 +232,18 @@ def _picture(path: Path, model: DeviceModel) -> np.ndarray:
             f"{path} is no picture that Pillow reads (HEIC: save it as JPEG): convert it or move it away."
         ) from None
     except UNREADABLE as error:
-        raise ValueError(f"{path} cannot be read ({str(error).rstrip('.')}): mend it or move it away.") from None
+        raise ValueError(
+            f"{path} cannot be read ({str(error).rstrip('.')}): mend it or move it away."
+        ) from None
     return np.frombuffer(pixels, np.uint8).reshape(height, width, channels).transpose(2, 0, 1)
 
 
 def report(
-    model: DeviceModel, adaptation: Adaptation, before: dict[str, np.ndarray], support: Samples, query: Samples | None
+    model: DeviceModel,
+    adaptation: Adaptation,
+    before: dict[str, np.ndarray],
+    support: Samples,
+    query: Samples | None,
 ) -> dict[str, Any]:
     """All that the command prints, as plain values."""
     found: dict[str, Any] = {
@@ -206,14 +256,22 @@ def report(
     }
     if query is not None:
         predicted = model.predict(query.x)
-        found["predictions"] = {name: support.classes[p] for name, p in zip(query.names, predicted, strict=True)}
+        found["predictions"] = {
+            name: support.classes[p] for name, p in zip(query.names, predicted, strict=True)
+        }
         if query.labels is not None:
             found["accuracy"] = float((predicted == query.labels).mean())
     sizes = ("arena_bytes", "high_water_bytes", "infer_bytes", "state_bytes")
-    return {**found, **{name: getattr(model, name) for name in sizes}, "sample_bytes": support.x[0].nbytes}
+    return {
+        **found,
+        **{name: getattr(model, name) for name in sizes},
+        "sample_bytes": support.x[0].nbytes,
+    }
 
 
-def updated_channels(before: dict[str, np.ndarray], after: dict[str, np.ndarray]) -> dict[str, dict[str, Any]]:
+def updated_channels(
+    before: dict[str, np.ndarray], after: dict[str, np.ndarray]
+) -> dict[str, dict[str, Any]]:
     """For each weight: which input channels changed (those with gamma_fw > 0 in some step), and of how many."""
     found = {}
     for name, old in before.items():
@@ -233,7 +291,12 @@ def show(found: dict[str, Any], terminal: bool) -> None:
         print(f"{name}\t{label}")
     if "accuracy" in found:
         console.print(f"accuracy {100 * found['accuracy']:.1f} %")
-    table = Table("", "bytes", title=f"{found['support']} samples, {found['steps']} steps", title_justify="left")
+    table = Table(
+        "",
+        "bytes",
+        title=f"{found['support']} samples, {found['steps']} steps",
+        title_justify="left",
+    )
     table.columns[1].justify = "right"
     for label, key in (
         ("arena, planned", "arena_bytes"),
@@ -244,6 +307,10 @@ def show(found: dict[str, Any], terminal: bool) -> None:
         table.add_row(label, f"{found[key]:,}")
     console.print(table)
     per_step = ", ".join(f"{ms:.1f}" for ms in found["milliseconds_per_step"])
-    console.print(f"loss {found['losses'][0]:.3f} before, {found['losses'][-1]:.3f} at the last step; {per_step} ms a step")
-    shares = [f"{name} {len(u['updated'])}/{u['of']}" for name, u in found["updated_channels"].items()]
+    console.print(
+        f"loss {found['losses'][0]:.3f} before, {found['losses'][-1]:.3f} at the last step; {per_step} ms a step"
+    )
+    shares = [
+        f"{name} {len(u['updated'])}/{u['of']}" for name, u in found["updated_channels"].items()
+    ]
     console.print("channels updated: " + ", ".join(shares), markup=False)

@@ -49,21 +49,36 @@ class CostConfig:
     """rho of the forward attention (None: 0.3); none without attention"""
 
     def __post_init__(self) -> None:
-        for flag, value, known in (("--backbone", self.backbone, BACKBONES), ("--method", self.method, tuple(METHODS))):
+        for flag, value, known in (
+            ("--backbone", self.backbone, BACKBONES),
+            ("--method", self.method, tuple(METHODS)),
+        ):
             if value not in known:
                 raise ValueError(f"{flag} must be one of {', '.join(known)}, got {value!r}.")
-        for flag, number in (("--shots", self.shots), ("--ways", self.ways), ("--batch", self.batch)):
+        for flag, number in (
+            ("--shots", self.shots),
+            ("--ways", self.ways),
+            ("--batch", self.batch),
+        ):
             if isinstance(number, int) and number < 1:
                 raise ValueError(f"{flag} must be a whole number of at least 1, got {number}.")
         if isinstance(self.batch, int) and self.batch > self.samples:
-            raise ValueError(f"--batch must be at most the {self.samples} samples of a task, got {self.batch}: say all.")
+            raise ValueError(
+                f"--batch must be at most the {self.samples} samples of a task, got {self.batch}: say all."
+            )
         if self.ways is not None and self.backbone in POLICIES:
-            raise ValueError(f"--ways counts classes of images, and {self.backbone} has none: leave it out.")
+            raise ValueError(
+                f"--ways counts classes of images, and {self.backbone} has none: leave it out."
+            )
         rho = self.clip_ratio_fw
         if rho is not None and not 0 <= rho < 1:
-            raise ValueError(f"--clip-ratio-fw must be in [0, 1), got {rho}: at 1 no channel is left to update.")
+            raise ValueError(
+                f"--clip-ratio-fw must be in [0, 1), got {rho}: at 1 no channel is left to update."
+            )
         if rho is not None and not self.attention:
-            raise ValueError(f"--clip-ratio-fw belongs to the attention of pmeta, got it with {self.method}: leave it out.")
+            raise ValueError(
+                f"--clip-ratio-fw belongs to the attention of pmeta, got it with {self.method}: leave it out."
+            )
 
     @property
     def attention(self) -> bool:
@@ -87,7 +102,11 @@ class CostConfig:
 
     @cached_property
     def ops(self) -> tuple[Op, ...]:
-        return IMAGES[self.backbone](self.ways or 5) if self.backbone in IMAGES else mlp(*POLICIES[self.backbone])
+        return (
+            IMAGES[self.backbone](self.ways or 5)
+            if self.backbone in IMAGES
+            else mlp(*POLICIES[self.backbone])
+        )
 
     @property
     def own_layers(self) -> list[str]:
@@ -97,7 +116,9 @@ class CostConfig:
 
     @cached_property
     def layers(self) -> list[str]:
-        return self.own_layers if self.update is None else select(layer_names(self.ops), self.update)
+        return (
+            self.own_layers if self.update is None else select(layer_names(self.ops), self.update)
+        )
 
     @property
     def ratios(self) -> dict[str, float]:
@@ -112,10 +133,14 @@ def select(names: Sequence[str], text: str) -> list[str]:
     """
     wanted = [word for word in re.split(r"[,\s]+", text) if word]
     if not wanted:
-        raise ValueError(f"--update takes at least one layer, got none: the layers are {', '.join(names)}.")
+        raise ValueError(
+            f"--update takes at least one layer, got none: the layers are {', '.join(names)}."
+        )
     for word in wanted:
         if not any(_within(name, word) for name in names):
-            raise ValueError(f"--update takes layers of the backbone, got {word!r}: the layers are {', '.join(names)}.")
+            raise ValueError(
+                f"--update takes layers of the backbone, got {word!r}: the layers are {', '.join(names)}."
+            )
     return [name for name in names if any(_within(name, word) for word in wanted)]
 
 
@@ -127,9 +152,20 @@ def figures(config: CostConfig) -> dict[str, float]:
     """The numbers of the command: MB = 10^6 bytes, GMACs of one step over all support samples."""
     ops = config.ops
     kept = 0
-    if config.backbone in POLICIES:  # observation, action and reward of every step, for the baseline fit
+    if (
+        config.backbone in POLICIES
+    ):  # observation, action and reward of every step, for the baseline fit
         kept = config.samples * (m(ops[0].x) + m(ops[-1].y) + ops[0].x[0])
-    found = cost(ops, [config.layers], config.samples, config.at_a_time, config.ratios, 1.0, config.attention, kept)
+    found = cost(
+        ops,
+        [config.layers],
+        config.samples,
+        config.at_a_time,
+        config.ratios,
+        1.0,
+        config.attention,
+        kept,
+    )
     # Table 1 counts the samples of a task at a byte a pixel, and of the episodes one, at a word a number.
     sample = m(ops[0].x) * (config.samples if config.backbone in IMAGES else WORD)
     numbers = {
@@ -153,7 +189,11 @@ def paper_figures(config: CostConfig) -> dict[str, float]:
         return {}
     found = printed(config.backbone, config.n_shot, config.method, config.at_a_time, config.samples)
     same = config.layers == config.own_layers and not METHODS[config.method].sparse_alpha
-    return found if same else {name: x for name, x in found.items() if name not in ("memory_mb", "gmac")}
+    return (
+        found
+        if same
+        else {name: x for name, x in found.items() if name not in ("memory_mb", "gmac")}
+    )
 
 
 class _Parser(argparse.ArgumentParser):
@@ -173,10 +213,26 @@ def parse(argv: Sequence[str]) -> tuple[CostConfig, bool]:
     add = parser.add_argument
     add("--backbone", required=True, metavar="NAME", help=", ".join(BACKBONES))
     add("--method", required=True, metavar="NAME", help=", ".join(METHODS))
-    add("--shots", type=int, metavar="N", help="images of each class (5); for the MLPs episodes of 200 steps (20)")
+    add(
+        "--shots",
+        type=int,
+        metavar="N",
+        help="images of each class (5); for the MLPs episodes of 200 steps (20)",
+    )
     add("--ways", type=int, metavar="N", help="classes of a task (5)")
-    add("--batch", type=_batch, default=1, metavar="N", help="samples that go through the network at a time, or all (1)")
-    add("--update", nargs="+", metavar="LAYER", help="layers or blocks to update instead of the method's own: conv4,fc")
+    add(
+        "--batch",
+        type=_batch,
+        default=1,
+        metavar="N",
+        help="samples that go through the network at a time, or all (1)",
+    )
+    add(
+        "--update",
+        nargs="+",
+        metavar="LAYER",
+        help="layers or blocks to update instead of the method's own: conv4,fc",
+    )
     add("--clip-ratio-fw", type=float, metavar="RHO", help="rho of pmeta's forward attention (0.3)")
     add("--json", action="store_true", help="print one JSON object")
     options = vars(parser.parse_args(argv))
@@ -191,9 +247,17 @@ def main(argv: Sequence[str]) -> None:
     config, as_json = parse(argv)
     ours, paper = figures(config), paper_figures(config)
     if as_json:
-        setup: dict[str, object] = {"backbone": config.backbone, "method": config.method, "update": config.layers}
+        setup: dict[str, object] = {
+            "backbone": config.backbone,
+            "method": config.method,
+            "update": config.layers,
+        }
         setup |= {"samples": config.samples, "batch": config.at_a_time}
-        print(json.dumps(setup | ours | {"paper": paper} | ({"note": note(paper)} if note(paper) else {})))
+        print(
+            json.dumps(
+                setup | ours | {"paper": paper} | ({"note": note(paper)} if note(paper) else {})
+            )
+        )
     else:
         from pmeta.cli.cost_table import show
 

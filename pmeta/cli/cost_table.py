@@ -30,7 +30,9 @@ ROWS = {
 def show(config: CostConfig, ours: dict[str, float], paper: dict[str, float]) -> None:
     """Print what is stored and computed layer by layer, the totals beside the paper's, and what to know about them."""
     console = Console(highlight=False)
-    console.print(f"\n[bold]{TITLES[config.backbone]}, {METHODS[config.method].title}[/]: {_support(config)}\n")
+    console.print(
+        f"\n[bold]{TITLES[config.backbone]}, {METHODS[config.method].title}[/]: {_support(config)}\n"
+    )
     console.print(_layers(config))
     console.print(_totals(ours, paper))
     for line in _notes(config, paper):
@@ -81,9 +83,13 @@ def _notes(config: CostConfig, paper: dict[str, float]) -> list[str]:
         f"Exact adds dense group-norm inputs, kernel scratch, the backward walk{rl}.",
     ]
     if config.attention:
-        notes.append(f"At rho = {config.rho:g} no more is stored, whatever the data: mu_fw <= 1 - rho.")
+        notes.append(
+            f"At rho = {config.rho:g} no more is stored, whatever the data: mu_fw <= 1 - rho."
+        )
     if METHODS[config.method].sparse_alpha and config.layers == config.own_layers:
-        notes.append("Every layer counts as updated, the most that training can leave: name the layers left with --update.")
+        notes.append(
+            "Every layer counts as updated, the most that training can leave: name the layers left with --update."
+        )
         notes += _trained(config)
     if note(paper):
         notes.append(note(paper))
@@ -91,10 +97,14 @@ def _notes(config: CostConfig, paper: dict[str, float]) -> list[str]:
 
 
 def _trained(config: CostConfig) -> list[str]:
-    figures = printed(config.backbone, config.n_shot, config.method, config.at_a_time, config.samples)
+    figures = printed(
+        config.backbone, config.n_shot, config.method, config.at_a_time, config.samples
+    )
     if (config.ways or 5) != 5 or "memory_mb" not in figures:
         return []
-    return [f"The paper prints {figures['memory_mb']} MB and {figures['gmac']} GMACs with the layers that its training left."]
+    return [
+        f"The paper prints {figures['memory_mb']} MB and {figures['gmac']} GMACs with the layers that its training left."
+    ]
 
 
 def _kb(words: float) -> str:

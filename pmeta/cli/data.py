@@ -37,11 +37,19 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     )
     taking.add_argument("kind", metavar="KIND")
     taking.add_argument("src", metavar="SRC", type=Path)
-    taking.add_argument("dst", metavar="DST", type=Path, help="the folder to make; it must not be there yet")
-    info = commands.add_parser("info", help="classes, images and their size", description="Classes, images and their size.")
+    taking.add_argument(
+        "dst", metavar="DST", type=Path, help="the folder to make; it must not be there yet"
+    )
+    info = commands.add_parser(
+        "info", help="classes, images and their size", description="Classes, images and their size."
+    )
     info.add_argument("root", metavar="ROOT", help="a folder of classes, a .tar, a .zip, or glyphs")
-    info.add_argument("--size", type=int, metavar="N", help="fit the images to N x N (default: as they are)")
-    info.add_argument("--sheet", type=Path, metavar="PNG", help="write a contact sheet of some classes here")
+    info.add_argument(
+        "--size", type=int, metavar="N", help="fit the images to N x N (default: as they are)"
+    )
+    info.add_argument(
+        "--sheet", type=Path, metavar="PNG", help="write a contact sheet of some classes here"
+    )
     info.add_argument("--json", action="store_true", help="print one JSON object")
     return parser.parse_args(argv)
 
@@ -52,7 +60,12 @@ def main(argv: Sequence[str]) -> None:
     if options.command == "import":
         import_data(options.kind, options.src, options.dst)
         groups = group(list_members(options.dst, scan(options.dst)))
-        show({split: [len(members) for (own, _), members in groups.items() if own == split] for split in SPLITS})
+        show(
+            {
+                split: [len(members) for (own, _), members in groups.items() if own == split]
+                for split in SPLITS
+            }
+        )
     else:
         info(options)
 
@@ -79,7 +92,11 @@ def with_splits(cached: Cached) -> list[tuple[str, str, int, int]]:
     """The classes with the split that each falls into, also where the source has none."""
     if any(split for split, *_ in cached.classes):
         return cached.classes
-    owner = {name: split for split, names in split_classes(c[1] for c in cached.classes).items() for name in names}
+    owner = {
+        name: split
+        for split, names in split_classes(c[1] for c in cached.classes).items()
+        for name in names
+    }
     return [(owner[name], name, first, count) for _, name, first, count in cached.classes]
 
 
@@ -97,7 +114,9 @@ def contact_sheet(images: np.ndarray, classes: list[tuple[str, str, int, int]]) 
     step = max(1, len(classes) // SHEET_CLASSES)
     chosen = classes[::step][:SHEET_CLASSES]
     _, height, width, channels = images.shape
-    sheet = np.full((len(chosen), height + 2, SHEET_IMAGES, width + 2, channels), 96, dtype=np.uint8)
+    sheet = np.full(
+        (len(chosen), height + 2, SHEET_IMAGES, width + 2, channels), 96, dtype=np.uint8
+    )
     for row, (_, _, first, count) in enumerate(chosen):
         shown = images[first : first + min(count, SHEET_IMAGES)]  # (n, H, W, C)
         sheet[row, 1:-1, : len(shown), 1:-1] = shown.transpose(1, 0, 2, 3)

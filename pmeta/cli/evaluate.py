@@ -64,19 +64,29 @@ class EvaluateConfig:
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"--{name} must be at least 1, got {getattr(self, name)}.")
         if self.seed < 0 or self.workers < 0:
-            raise ValueError(f"--seed and --workers must not be negative, got {self.seed} and {self.workers}.")
+            raise ValueError(
+                f"--seed and --workers must not be negative, got {self.seed} and {self.workers}."
+            )
 
 
 def main(argv: list[str]) -> None:
     """Run the command."""
-    config = tyro.cli(EvaluateConfig, args=argv, prog="pmeta evaluate", description=EvaluateConfig.__doc__)
+    config = tyro.cli(
+        EvaluateConfig, args=argv, prog="pmeta evaluate", description=EvaluateConfig.__doc__
+    )
     if "env" in open_run(config.run).config():
         return _policy(config)
     if config.run in zoo.names() and not config.data:
-        raise ValueError(f"{config.run} comes without the pictures that it was trained on: give --data.")
+        raise ValueError(
+            f"{config.run} comes without the pictures that it was trained on: give --data."
+        )
     if config.render:
-        raise ValueError("--render shows episodes of a policy, and this run has none: leave it out.")
-    net_layers, summary = workers.run(evaluate, (config,), config.workers or workers.default_workers())
+        raise ValueError(
+            "--render shows episodes of a policy, and this run has none: leave it out."
+        )
+    net_layers, summary = workers.run(
+        evaluate, (config,), config.workers or workers.default_workers()
+    )
     if workers.is_first():
         show(config, net_layers, summary)
 
@@ -87,7 +97,9 @@ def _policy(config: EvaluateConfig) -> None:
     from pmeta.rl.render import check_path
 
     if config.classes is not None:
-        raise ValueError("--classes are those of a classifier, and this run has a policy: leave it out.")
+        raise ValueError(
+            "--classes are those of a classifier, and this run has a policy: leave it out."
+        )
     if config.render:
         check_path(config.render)
     args = (config.run, config.tasks or 400, config.batch, config.seed, config.render)
@@ -114,11 +126,15 @@ def load(path: str, classes: int | None = None) -> tuple[ImageConfig, Checkpoint
     return config, best
 
 
-def open_images(config: ImageConfig, split: str, data: str, image: tuple[int, int, int]) -> ImageSet:
+def open_images(
+    config: ImageConfig, split: str, data: str, image: tuple[int, int, int]
+) -> ImageSet:
     """Images of any data set in the shape (C, H, W) that a run's network takes."""
     channels, height, width = image
     if data in ("", config.data):
-        images = open_split(config.data, split, config.image_size)  # as they were decoded for the training
+        images = open_split(
+            config.data, split, config.image_size
+        )  # as they were decoded for the training
     else:
         images = open_split(data, split, height if height == width else None, channels=channels)
     if images.shape != image:
@@ -150,17 +166,27 @@ def evaluate(group: Group, config: EvaluateConfig) -> tuple[list[str], Summary]:
 def prepare(group: Group, config: EvaluateConfig) -> tuple[list[str], Callable[[int], TaskResult]]:
     """The names of the layers, and what adapts the best model of a run to the task of a number."""
     trained, best = group.from_first(lambda: load(config.run, config.classes))
-    given = {key: getattr(config, key) for key in ("n_way", "n_shot", "n_query") if getattr(config, key) is not None}
+    given = {
+        key: getattr(config, key)
+        for key in ("n_way", "n_shot", "n_query")
+        if getattr(config, key) is not None
+    }
     if given.get("n_way", trained.n_way) > trained.n_way:
-        raise ValueError(f"the head of {config.run} has {trained.n_way} outputs, got --n-way {config.n_way}: give --classes.")
+        raise ValueError(
+            f"the head of {config.run} has {trained.n_way} outputs, got --n-way {config.n_way}: give --classes."
+        )
     if config.split == "val" and config.seed == trained.seed:
-        raise ValueError(f"the model was chosen on the validation tasks of seed {trained.seed}: give another --seed.")
+        raise ValueError(
+            f"the model was chosen on the validation tasks of seed {trained.seed}: give another --seed."
+        )
     drawn = dataclasses.replace(trained, **given)
     device, image = choose_device(config.device, group.rank), tuple(best.info["input"])
     images = open_images(drawn, config.split, config.data, image)
     net, meta = restore(trained, best.tensors, image, device)
     loop = evaluation_loop(net, trained.method_row(), config.batch)
-    loop = loop if config.classes is None else dataclasses.replace(loop, loss=head.among(drawn.n_way))
+    loop = (
+        loop if config.classes is None else dataclasses.replace(loop, loss=head.among(drawn.n_way))
+    )
     names = [layer.name for layer in net.layers]
     return names, lambda i: evaluate_task(loop, meta, task(drawn, images, i, device, config.seed))
 
@@ -177,11 +203,21 @@ def show(config: EvaluateConfig, layers: list[str], summary: Summary) -> None:
         f"accuracy [bold]{summary.accuracy:.2f} ± {summary.ci95:.2f} %[/bold] on {summary.tasks} tasks ({config.split})"
     )
     costs = Table("a task", "mean", "worst")
-    costs.add_row("peak memory, paper's accounting", f"{summary.memory_mb:.3f} MB", f"{summary.worst_memory_mb:.3f} MB")
-    costs.add_row("peak memory, exact", f"{summary.exact_memory_mb:.3f} MB", f"{summary.worst_exact_memory_mb:.3f} MB")
+    costs.add_row(
+        "peak memory, paper's accounting",
+        f"{summary.memory_mb:.3f} MB",
+        f"{summary.worst_memory_mb:.3f} MB",
+    )
+    costs.add_row(
+        "peak memory, exact",
+        f"{summary.exact_memory_mb:.3f} MB",
+        f"{summary.worst_exact_memory_mb:.3f} MB",
+    )
     costs.add_row("GMACs of a step", f"{summary.gmac:.3f}", f"{summary.worst_gmac:.3f}")
     console.print(costs)
-    ratios = Table("share of weights updated", *[f"step {k + 1}" for k in range(len(summary.update_ratios))])
+    ratios = Table(
+        "share of weights updated", *[f"step {k + 1}" for k in range(len(summary.update_ratios))]
+    )
     for l, name in enumerate(layers):
         ratios.add_row(name, *[f"{row[l]:.2f}" if row[l] else "·" for row in summary.update_ratios])
     console.print(ratios)

@@ -39,27 +39,44 @@ class ExportConfig:
 
 def main(argv: list[str]) -> None:
     """Run the command."""
-    config = tyro.cli(ExportConfig, args=argv, prog="pmeta export", description=ExportConfig.__doc__)
+    config = tyro.cli(
+        ExportConfig, args=argv, prog="pmeta export", description=ExportConfig.__doc__
+    )
     exported = export_run(config.run, config.float32, config.batch, config.classes)
     write_atomically(Path(config.out), exported.data)
     if not config.quiet:
         show(config.out, exported)
         if not exported.alone and not config.float32:  # a classifier of pictures
-            print(f"next: pmeta adapt {shlex.quote(config.out)} --support FOLDER, where a folder of pictures is a class")
+            print(
+                f"next: pmeta adapt {shlex.quote(config.out)} --support FOLDER, where a folder of pictures is a class"
+            )
 
 
-def export_run(run: str, float32: bool = False, batch: int | None = 1, classes: int | None = None) -> Exported:
+def export_run(
+    run: str, float32: bool = False, batch: int | None = 1, classes: int | None = None
+) -> Exported:
     """The best model of a run, compiled; with `classes` that many outputs."""
     if "env" in open_run(run).config():
         if classes is not None:
-            raise ValueError(f"--classes are those of a classifier, and {run} is a policy: leave it out.")
+            raise ValueError(
+                f"--classes are those of a classifier, and {run} is a policy: leave it out."
+            )
         return _policy(run, batch)
     trained, best = load(run, classes)
     shape = tuple(best.info["input"])
     net, meta = restore(trained, best.tensors, shape, torch.device("cpu"))
     kind, c = "float32" if float32 else "uint8", shape[0]
     scale, shift = [SCALE] * c, [SHIFT] * c
-    return export(net, meta, trained.method_row(), shape, input_type=kind, scale=scale, shift=shift, batch=batch)
+    return export(
+        net,
+        meta,
+        trained.method_row(),
+        shape,
+        input_type=kind,
+        scale=scale,
+        shift=shift,
+        batch=batch,
+    )
 
 
 def _policy(run: str, batch: int | None) -> Exported:
@@ -88,8 +105,11 @@ def show(path: str, e: Exported) -> None:
     )
     if e.batch != 1:
         who = f"micro-batches of {e.batch}" if e.batch else "all samples"
-        console.print(f"samples are fed one at a time; {who} share their attention scores", soft_wrap=True)
+        console.print(
+            f"samples are fed one at a time; {who} share their attention scores", soft_wrap=True
+        )
     for name in e.alone:
         console.print(
-            f"{name} belongs to no layer: the engine leaves it as it is, its step sizes are in the file", soft_wrap=True
+            f"{name} belongs to no layer: the engine leaves it as it is, its step sizes are in the file",
+            soft_wrap=True,
         )

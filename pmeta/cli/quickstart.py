@@ -38,7 +38,9 @@ class QuickstartConfig:
 
 def main(argv: list[str]) -> None:
     """Run the command."""
-    config = tyro.cli(QuickstartConfig, args=argv, prog="pmeta quickstart", description=QuickstartConfig.__doc__)
+    config = tyro.cli(
+        QuickstartConfig, args=argv, prog="pmeta quickstart", description=QuickstartConfig.__doc__
+    )
     for name in config.methods:
         if name not in METHODS:
             raise ValueError(f"--methods are of {', '.join(METHODS)}, got {name!r}.")
@@ -78,7 +80,10 @@ def quickstart(group: Group, config: QuickstartConfig) -> list[dict[str, Any]]:
 
 
 def _figures(summary: Summary) -> dict[str, Any]:
-    return {key: getattr(summary, key) for key in ("accuracy", "ci95", "memory_mb", "exact_memory_mb", "gmac", "tasks")}
+    return {
+        key: getattr(summary, key)
+        for key in ("accuracy", "ci95", "memory_mb", "exact_memory_mb", "gmac", "tasks")
+    }
 
 
 def finish(config: QuickstartConfig, results: list[dict[str, Any]]) -> None:
@@ -99,4 +104,7 @@ def finish(config: QuickstartConfig, results: list[dict[str, Any]]) -> None:
         )
     console = Console()
     console.print(table)
-    console.print(f"left in {out}/: a run folder for each method, accuracy_against_memory.png, results.json", highlight=False)
+    console.print(
+        f"left in {out}/: a run folder for each method, accuracy_against_memory.png, results.json",
+        highlight=False,
+    )

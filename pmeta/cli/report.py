@@ -23,10 +23,23 @@ class _Parser(argparse.ArgumentParser):
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The options. (argparse: the command starts without torch and without tyro.)"""
     raw = argparse.RawDescriptionHelpFormatter
-    parser = _Parser(prog="pmeta report", description=__doc__, epilog=EXAMPLE, allow_abbrev=False, formatter_class=raw)
+    parser = _Parser(
+        prog="pmeta report",
+        description=__doc__,
+        epilog=EXAMPLE,
+        allow_abbrev=False,
+        formatter_class=raw,
+    )
     what = "a run folder, a table of pmeta reproduce (tableN.json), or a folder that holds any of these"
     parser.add_argument("paths", nargs="+", metavar="RUN_OR_RESULTS", help=what)
-    parser.add_argument("-o", "--out", type=Path, default=Path("report.html"), metavar="FILE", help="the page (report.html)")
+    parser.add_argument(
+        "-o",
+        "--out",
+        type=Path,
+        default=Path("report.html"),
+        metavar="FILE",
+        help="the page (report.html)",
+    )
     parser.add_argument("--title", default="p-Meta report", help="the page's heading")
     return parser.parse_args(argv)
 
@@ -35,9 +48,13 @@ def main(argv: Sequence[str]) -> None:
     """Run `pmeta report` with these arguments."""
     options = parse(argv)
     if options.out.is_dir():
-        raise ValueError(f"-o names the file to write, {options.out} is a folder: say {options.out / 'report.html'}.")
+        raise ValueError(
+            f"-o names the file to write, {options.out} is a folder: say {options.out / 'report.html'}."
+        )
     if not options.out.resolve().parent.is_dir():
-        raise ValueError(f"-o names a file in a folder that is there, {options.out.parent} is not: make it first.")
+        raise ValueError(
+            f"-o names a file in a folder that is there, {options.out.parent} is not: make it first."
+        )
     given = read(options.paths)
     write_atomically(options.out, page(given, options.title).encode())
     print(told(options.out, given))
@@ -49,4 +66,6 @@ def told(out: Path, given: Given) -> str:
     line = f"{out}: " + ", ".join(f"{n} {name}{'s' if n > 1 else ''}" for n, name in parts if n)
     waiting = [str(run.path) for run in given.runs if not run.chosen]
     lines = [line] + [f"not validated yet, so without pictures: {path}" for path in waiting]
-    return "\n".join(lines + [f"left out, not a table of pmeta reproduce: {path}" for path in given.left_out])
+    return "\n".join(
+        lines + [f"left out, not a table of pmeta reproduce: {path}" for path in given.left_out]
+    )

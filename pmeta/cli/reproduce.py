@@ -30,7 +30,10 @@ class ReproduceConfig:
     """The options of `pmeta reproduce`."""
 
     what: Annotated[
-        Literal["table1", "table2", "table3", "table4", "table5", "table6", "table7", "figure5", "all"], tyro.conf.Positional
+        Literal[
+            "table1", "table2", "table3", "table4", "table5", "table6", "table7", "figure5", "all"
+        ],
+        tyro.conf.Positional,
     ]
     """Which table or figure."""
     data: tuple[str, ...] = ()
@@ -56,12 +59,18 @@ class ReproduceConfig:
 
     def __post_init__(self) -> None:
         if not self.out:
-            raise ValueError("--out names the folder for runs and tables, got none: say where, as in --out results.")
+            raise ValueError(
+                "--out names the folder for runs and tables, got none: say where, as in --out results."
+            )
         for name in ("tasks", "eval_tasks"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {getattr(self, name)}.")
+                raise ValueError(
+                    f"--{name.replace('_', '-')} must be at least 1, got {getattr(self, name)}."
+                )
         if self.workers < 0 or not self.seeds or min(self.seeds) < 0:
-            raise ValueError(f"--workers and --seeds must not be negative, got {self.workers} and {self.seeds}.")
+            raise ValueError(
+                f"--workers and --seeds must not be negative, got {self.workers} and {self.seeds}."
+            )
 
 
 def main(argv: list[str]) -> None:
@@ -86,14 +95,21 @@ def matcher(patterns: Sequence[str]) -> Callable[[Sequence[str]], bool]:
     """Whether any of a cell's names matches any of the patterns; without patterns everything does."""
 
     def matches(names: Sequence[str]) -> bool:
-        return not patterns or any(fnmatch.fnmatchcase(name.lower(), p.lower()) for name in names for p in patterns)
+        return not patterns or any(
+            fnmatch.fnmatchcase(name.lower(), p.lower()) for name in names for p in patterns
+        )
 
     return matches
 
 
 def names_of(cell: Cell) -> list[str]:
     """What --only may call a cell."""
-    return [cell.row, cell.column, f"{cell.row} {cell.column}", *([cell.training] if cell.training else [])]
+    return [
+        cell.row,
+        cell.column,
+        f"{cell.row} {cell.column}",
+        *([cell.training] if cell.training else []),
+    ]
 
 
 def choose(what: str, patterns: Sequence[str]) -> tuple[list[str], list[Cell], list[str]]:
@@ -104,7 +120,9 @@ def choose(what: str, patterns: Sequence[str]) -> tuple[list[str], list[Cell], l
     figure = [name for name in FIGURE5 if "figure5" in asked and matches([name, "figure5"])]
     if not cells and not figure:
         rows = ", ".join(dict.fromkeys(cell.row for cell in everything)) or ", ".join(FIGURE5)
-        raise ValueError(f"--only picks rows, columns or runs of {what}, got {' '.join(patterns)}; its rows are {rows}.")
+        raise ValueError(
+            f"--only picks rows, columns or runs of {what}, got {' '.join(patterns)}; its rows are {rows}."
+        )
     return asked, cells, figure
 
 

@@ -28,9 +28,13 @@ def main(argv: list[str]) -> None:
         raise SystemExit(0 if argv else 2)
     config = parse(argv)
     if not config.out:
-        raise ValueError("--out names the run folder, got none: say where to keep the run, as in --out runs/first.")
+        raise ValueError(
+            "--out names the run folder, got none: say where to keep the run, as in --out runs/first."
+        )
     if isinstance(config, ImageConfig) and not config.data:
-        raise ValueError("--data names the pictures, got none: give --data DIR, or --data glyphs for the embedded set.")
+        raise ValueError(
+            "--data names the pictures, got none: give --data DIR, or --data glyphs for the embedded set."
+        )
     from pmeta.training import workers
 
     if isinstance(config, RLConfig):
@@ -38,7 +42,9 @@ def main(argv: list[str]) -> None:
     else:
         from pmeta.training.train import train  # type: ignore[assignment]
 
-    best = workers.run(train, (config,), config.workers or config.most_workers(workers.default_workers()))
+    best = workers.run(
+        train, (config,), config.workers or config.most_workers(workers.default_workers())
+    )
     if workers.is_first():
         _report(config.out, best)
 
@@ -49,12 +55,21 @@ def parse(argv: list[str]) -> Any:
         raise ValueError(f"the configurations are {', '.join(NAMED)}, got {argv[0]!r}.")
     default = NAMED[argv[0]]
     return tyro.cli(
-        type(default), default=default, args=argv[1:], prog=f"pmeta train {argv[0]}", description=type(default).__doc__
+        type(default),
+        default=default,
+        args=argv[1:],
+        prog=f"pmeta train {argv[0]}",
+        description=type(default).__doc__,
     )
 
 
 def _report(out: str, best: dict[str, Any]) -> None:
     unit, score = ("", best["val_after"]) if "val_after" in best else (" %", best["val_accuracy"])
-    reached = f"{score:.2f} ± {best['val_ci95']:.2f}{unit} on validation after {best['tasks']} tasks"
-    print(f"best: {reached}, {best['memory_mb']:.2f} MB to adapt (exact: {best['exact_memory_mb']:.2f} MB)", file=sys.stdout)
+    reached = (
+        f"{score:.2f} ± {best['val_ci95']:.2f}{unit} on validation after {best['tasks']} tasks"
+    )
+    print(
+        f"best: {reached}, {best['memory_mb']:.2f} MB to adapt (exact: {best['exact_memory_mb']:.2f} MB)",
+        file=sys.stdout,
+    )
     print(f"kept in {out}/best.safetensors; next: pmeta evaluate {out}")

@@ -39,7 +39,9 @@ def main(argv: list[str]) -> None:
 def show_card(config: ZooConfig) -> None:
     """All that is known of one model."""
     if config.model not in zoo.names():
-        raise ValueError(f"the models are {', '.join(zoo.names()) or 'none'}, got {config.model!r}.")
+        raise ValueError(
+            f"the models are {', '.join(zoo.names()) or 'none'}, got {config.model!r}."
+        )
     card = zoo.card(config.model)
     print(json.dumps(card) if config.json else zoo_card.text(card).rstrip())
 
@@ -48,16 +50,22 @@ def show(cards: list[dict[str, Any]], terminal: bool) -> None:
     """A line for each file of each model, and how each was trained."""
     console = Console(width=None if terminal else 120, highlight=False)
     if not cards:
-        console.print("no models come with this copy of the package: train one with pmeta train, then pmeta export")
+        console.print(
+            "no models come with this copy of the package: train one with pmeta train, then pmeta export"
+        )
         return
-    table = Table("model", "accuracy", "classes", "file", "memory to adapt", "paper's accounting", "exact")
+    table = Table(
+        "model", "accuracy", "classes", "file", "memory to adapt", "paper's accounting", "exact"
+    )
     table.columns[0].no_wrap = True
     for column in table.columns[1:]:
         column.justify = "right"
     for card in cards:
         for i, file in enumerate(card["files"]):
             said = [] if i else [card["name"], accuracy(card)]
-            theory = [] if i else [f"{card['memory'][key]:.2f} MB" for key in ("paper_mb", "exact_mb")]
+            theory = (
+                [] if i else [f"{card['memory'][key]:.2f} MB" for key in ("paper_mb", "exact_mb")]
+            )
             sizes = [f"up to {file['outputs']}", _kb(file["bytes"]), _kb(file["arena_bytes"])]
             table.add_row(*(said or ["", ""]), *sizes, *(theory or ["", ""]))
     console.print(table)

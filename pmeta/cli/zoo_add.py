@@ -52,12 +52,16 @@ class AddConfig:
 
     def __post_init__(self) -> None:
         if self.name and len(self.runs) != 1:
-            raise ValueError(f"--name is that of one model, got {len(self.runs)} runs: add them one by one.")
+            raise ValueError(
+                f"--name is that of one model, got {len(self.runs)} runs: add them one by one."
+            )
 
 
 def main(argv: list[str]) -> None:
     """Run the command."""
-    config = tyro.cli(AddConfig, args=argv, prog="python -m pmeta.cli.zoo_add", description=AddConfig.__doc__)
+    config = tyro.cli(
+        AddConfig, args=argv, prog="python -m pmeta.cli.zoo_add", description=AddConfig.__doc__
+    )
     for run in config.runs:
         card = add(config, run)
         e = card["evaluation"]
@@ -78,13 +82,18 @@ def add_still(config: AddConfig, run: str) -> dict[str, Any]:
     """The same where nothing changes. The card is written last: by it a model is known."""
     trained, best = load(run)
     method = "" if trained.method == "pmeta" else f"-{trained.method}"
-    name = config.name or f"miniimagenet-{trained.backbone}-{trained.n_way}way-{trained.n_shot}shot{method}"
+    name = (
+        config.name
+        or f"miniimagenet-{trained.backbone}-{trained.n_way}way-{trained.n_shot}shot{method}"
+    )
     data = describe_data(trained, config.data, tuple(best.info["input"]))
     many = min(MANY, data["classes"]["val"])
     measured = {trained.n_way: measure(config, run), many: measure(config, run, many)}
     exported = {trained.n_way: export_run(run), WIDE: export_run(run, classes=WIDE)}
     files = {n: f"{name}.pmeta" if n == trained.n_way else f"{name}-{n}.pmeta" for n in exported}
-    card = describe(name, run, trained, best, measured, {files[n]: (n, e) for n, e in exported.items()})
+    card = describe(
+        name, run, trained, best, measured, {files[n]: (n, e) for n, e in exported.items()}
+    )
     card["data"] = data
     card["evaluation"]["n_query"] = config.n_query
     folder, cards = Path(config.folder), Path(config.cards)
@@ -101,7 +110,15 @@ def add_still(config: AddConfig, run: str) -> dict[str, Any]:
 def measure(config: AddConfig, run: str, many: int | None = None) -> Summary:
     """`pmeta evaluate RUN --split val --n-query N`, or the same with many classes and the head of the second file."""
     tasks, classes = (config.tasks, None) if many is None else (max(2, config.tasks // 4), WIDE)
-    asked = EvaluateConfig(run, config.data, split="val", tasks=tasks, n_way=many, n_query=config.n_query, classes=classes)
+    asked = EvaluateConfig(
+        run,
+        config.data,
+        split="val",
+        tasks=tasks,
+        n_way=many,
+        n_query=config.n_query,
+        classes=classes,
+    )
     return workers.run(evaluate, (asked,), config.workers)[1]
 
 
@@ -136,7 +153,12 @@ def describe(
             "tasks": shipped.tasks,
             "accuracy": shipped.accuracy,
             "ci95": shipped.ci95,
-            "many": {"classes": many, "tasks": wide.tasks, "accuracy": wide.accuracy, "ci95": wide.ci95},
+            "many": {
+                "classes": many,
+                "tasks": wide.tasks,
+                "accuracy": wide.accuracy,
+                "ci95": wide.ci95,
+            },
         },
         "updates": updated_layers(net, meta.updates()),
         "memory": {
@@ -145,19 +167,28 @@ def describe(
             "gmac": shipped.gmac,
         },
         "files": [describe_file(file, n, e) for file, (n, e) in files.items()],
-        "config": {**dataclasses.asdict(trained), "data": "MiniImageNet", "out": "", "versions": Run(run).config()["versions"]},
+        "config": {
+            **dataclasses.asdict(trained),
+            "data": "MiniImageNet",
+            "out": "",
+            "versions": Run(run).config()["versions"],
+        },
     }
 
 
 def describe_data(trained: ImageConfig, data: str, image: tuple[int, int, int]) -> dict[str, Any]:
     """The pictures that a model learned from, and those that it was measured on."""
-    counts = {split: len(open_images(trained, split, data, image).classes) for split in ("train", "val")}
+    counts = {
+        split: len(open_images(trained, split, data, image).classes) for split in ("train", "val")
+    }
     return {"name": "MiniImageNet", "classes": counts, "image": list(image)}
 
 
 def describe_file(name: str, outputs: int, e: Exported) -> dict[str, Any]:
     """One model for the device, in bytes."""
-    sizes = {key: getattr(e, key) for key in ("arena_bytes", "infer_bytes", "state_bytes", "input_bytes")}
+    sizes = {
+        key: getattr(e, key) for key in ("arena_bytes", "infer_bytes", "state_bytes", "input_bytes")
+    }
     return {"file": name, "outputs": outputs, "bytes": len(e.data), **sizes}
 
 

@@ -37,7 +37,9 @@ class Builder:
 
     def updated_readers(self, value: int) -> list[int]:
         return [
-            s.head for s in self.m.stages if s.head is not None and s.source == value and self.nodes[s.head].name in self.live
+            s.head
+            for s in self.m.stages
+            if s.head is not None and s.source == value and self.nodes[s.head].name in self.live
         ]
 
     def cap(self, head: int) -> int:
@@ -46,7 +48,11 @@ class Builder:
         source = self.source(head)
         alone = len(self.updated_readers(source)) == 1
         sparse = score is not None and score.kept < score.channels and not self.shares(node)
-        return score.kept if score and sparse and alone and source >= 0 and node.name in self.live else 0
+        return (
+            score.kept
+            if score and sparse and alone and source >= 0 and node.name in self.live
+            else 0
+        )
 
     def source(self, head: int) -> int:
         v = self.nodes[head].inputs[0]
@@ -108,18 +114,36 @@ class Builder:
         flags = FLAGS["rows"] * rows + FLAGS["backward"] * (side == "bw")
         p = (c, n, float_bits(score.threshold))
         if not self.shares(node):
-            self.emit([Instr("score", (gamma, x, Ref(None, score.at), scratch), p, flags, layer=node.name)])
+            self.emit(
+                [
+                    Instr(
+                        "score", (gamma, x, Ref(None, score.at), scratch), p, flags, layer=node.name
+                    )
+                ]
+            )
             return gamma
-        total = self.acc[f"z {side} {node.name}"] = self.new(f"z {side} {node.name}", c * 4, persistent=True)
-        self.emit([Instr("score_sum", (total, x, Ref(None, score.at), scratch), p, flags, layer=node.name)])
+        total = self.acc[f"z {side} {node.name}"] = self.new(
+            f"z {side} {node.name}", c * 4, persistent=True
+        )
+        self.emit(
+            [
+                Instr(
+                    "score_sum", (total, x, Ref(None, score.at), scratch), p, flags, layer=node.name
+                )
+            ]
+        )
         order, p = self.new("order", c * 4), (c, 1, p[2])
-        self.merges.append(Unit(1, [Instr("score_mean", (gamma, total, order), p, layer=node.name)]))
+        self.merges.append(
+            Unit(1, [Instr("score_mean", (gamma, total, order), p, layer=node.name)])
+        )
         self.kept["shared", node.name, side] = gamma
         return NOTHING
 
     def shares(self, node: Node) -> bool:
         """Whether the layer's scores come from all samples of a micro-batch."""
-        return self.m.shares and any(s.kind == "module" for (name, _), s in self.m.scores.items() if name == node.name)
+        return self.m.shares and any(
+            s.kind == "module" for (name, _), s in self.m.scores.items() if name == node.name
+        )
 
     def accumulator(self, node: Node, which: int, layout: tuple[int, int, int]) -> Ref:
         """The accumulator of one parameter, (groups, depth, filters), and the update that empties it (Eq. 14)."""
@@ -128,7 +152,9 @@ class Builder:
             return self.new(f"unused {node.name}", prod(layout) * 4)
         self.acc[name] = self.new(f"acc {name}", prod(layout) * 4, persistent=True)
         w = Ref(None, self.m.address[name])
-        self.updates.append(Unit(1, [Instr("update", (w, self.acc[name]), layout, layer=node.name)]))
+        self.updates.append(
+            Unit(1, [Instr("update", (w, self.acc[name]), layout, layer=node.name)])
+        )
         return self.merged(node, which, layout) if self.shares(node) else self.acc[name]
 
     def merged(self, node: Node, which: int, layout: tuple[int, int, int]) -> Ref:
@@ -145,7 +171,9 @@ class Builder:
         else:
             assert node.geom is not None
             factors, p = (fw, bw), (*layout, node.geom.kh * node.geom.kw)
-        self.merges.append(Unit(1, [Instr("merge", (self.acc[name], part, *factors), p, layer=node.name)]))
+        self.merges.append(
+            Unit(1, [Instr("merge", (self.acc[name], part, *factors), p, layer=node.name)])
+        )
         return part
 
     def geom(self, s: int) -> int:

@@ -69,12 +69,16 @@ def export(
     constants, copies, address, state = _weights(net, meta, nodes, ever)
     scores = _scores(net, meta, method, ever, constants)
     convert = input_type == "uint8" and any(-1 in n.inputs and n.kind != "conv" for n in nodes)
-    model = Model(nodes, stages, root, address, scores, INPUT_SPACE, tuple(input_shape), batch != 1, convert)
+    model = Model(
+        nodes, stages, root, address, scores, INPUT_SPACE, tuple(input_shape), batch != 1, convert
+    )
 
     masks = [frozenset[str](), *dict.fromkeys(updates.values())]
     programs = [lay_out(model, live) for live in masks]
     arenas = [place(p.buffers, p.end, state) for p in programs]
-    raws, instrs, geoms = assemble(model, programs, arenas, state, {layer.name: i for i, layer in enumerate(net.layers)})
+    raws, instrs, geoms = assemble(
+        model, programs, arenas, state, {layer.name: i for i, layer in enumerate(net.layers)}
+    )
     header = {
         "arena_bytes": max(arenas),
         "infer_bytes": arenas[0],
@@ -107,20 +111,31 @@ def export(
     peaks = tuple(peak(programs[i], arenas[i]) for i in (0, *steps))
     work = tuple(macs(programs[i], model) for i in (0, *steps))
     size = prod(input_shape) * (1 if input_type == "uint8" else 4)
-    return Exported(data, max(arenas), arenas[0], state, size, peaks, work, batch, _alone(net, meta))
+    return Exported(
+        data, max(arenas), arenas[0], state, size, peaks, work, batch, _alone(net, meta)
+    )
 
 
 def _check(
-    method: Method, input_type: str, channels: int, scale: Sequence[float], shift: Sequence[float], batch: int | None
+    method: Method,
+    input_type: str,
+    channels: int,
+    scale: Sequence[float],
+    shift: Sequence[float],
+    batch: int | None,
 ) -> None:
     if batch is not None and not 1 <= batch < 1 << 32:
         raise ValueError(
             f"a micro-batch has at least 1 sample and fewer than 2^32, got batch={batch}: give None for the whole support set."
         )
     if (method.sparse_fw, method.sparse_bw) != ("w", "w"):
-        raise ValueError("the device runs a dense forward and backward pass: sparse_fw='x' and sparse_bw='y' are ablations.")
+        raise ValueError(
+            "the device runs a dense forward and backward pass: sparse_fw='x' and sparse_bw='y' are ablations."
+        )
     if input_type not in flatfile.INPUT_TYPES:
-        raise ValueError(f"input_type must be one of {', '.join(flatfile.INPUT_TYPES)}, got {input_type!r}.")
+        raise ValueError(
+            f"input_type must be one of {', '.join(flatfile.INPUT_TYPES)}, got {input_type!r}."
+        )
     if input_type == "uint8" and (len(scale), len(shift)) != (channels, channels):
         raise ValueError(
             f"samples of {channels} channels take {channels} numbers of scale and shift, got {len(scale)}, {len(shift)}."
@@ -130,18 +145,24 @@ def _check(
 def check_size(file: int, arena: int) -> None:
     """Offsets in the file have thirty bits."""
     if max(file, arena) >= 1 << 30:
-        raise ValueError(f"file and arena stay below 1 GiB each, got {file:,} and {arena:,} bytes: update fewer layers.")
+        raise ValueError(
+            f"file and arena stay below 1 GiB each, got {file:,} and {arena:,} bytes: update fewer layers."
+        )
 
 
 def _live(net: Network, meta: Meta, k: int) -> list[str]:
     """Layers that step k updates. Parameters that stand alone are the caller's, who computes their gradients."""
     on = meta.updates()[k].tolist()
-    return [layer.name for layer, up in zip(net.layers, on, strict=True) if up and layer.kind != "param"]
+    return [
+        layer.name for layer, up in zip(net.layers, on, strict=True) if up and layer.kind != "param"
+    ]
 
 
 def _alone(net: Network, meta: Meta) -> tuple[str, ...]:
     on = meta.updates().any(0).tolist()
-    return tuple(layer.name for layer, up in zip(net.layers, on, strict=True) if up and layer.kind == "param")
+    return tuple(
+        layer.name for layer, up in zip(net.layers, on, strict=True) if up and layer.kind == "param"
+    )
 
 
 def _weights(
@@ -178,18 +199,29 @@ def _scores(
     return scores
 
 
-def _score(layer: Layer, side: str, meta: Meta, method: Method, constants: Constants) -> Score | None:
+def _score(
+    layer: Layer, side: str, meta: Meta, method: Method, constants: Constants
+) -> Score | None:
     name, c = f"{layer.name}.{side}", layer.c_in if side == "fw" else layer.c_out
     if method.scores == "static":
         gamma = meta.attention[f"{name}.alpha"].detach().numpy()
-        return Score("static", FILE_SPACE + constants.add(f"{name}.alpha", gamma), c, kept=max(1, int((gamma != 0).sum())))
+        return Score(
+            "static",
+            FILE_SPACE + constants.add(f"{name}.alpha", gamma),
+            c,
+            kept=max(1, int((gamma != 0).sum())),
+        )
     rho = method.clip_ratio_fw if side == "fw" else method.clip_ratio_bw
     if rho is None:
         return None
-    parts = [meta.attention[f"{name}.{key}"].detach().numpy().ravel() for key in ("W1", "b1", "W2", "b2")]
+    parts = [
+        meta.attention[f"{name}.{key}"].detach().numpy().ravel() for key in ("W1", "b1", "W2", "b2")
+    ]
     at = constants.add(name, np.concatenate(parts))
     threshold = rho - 1e-6 if rho > 0 else 0.0
-    return Score("module", FILE_SPACE + at, c, threshold, kept=max(1, c - ceil(c * threshold)))  # mu_fw <= 1 - rho
+    return Score(
+        "module", FILE_SPACE + at, c, threshold, kept=max(1, c - ceil(c * threshold))
+    )  # mu_fw <= 1 - rho
 
 
 def _repeats(head: list[Tensor]) -> bool:
@@ -218,7 +250,10 @@ def _facts(
         "layers": [layer.name for layer in net.layers],
         "state": [{"name": name, "shape": list(meta.w[name].shape)} for name in params],
         "alone": {
-            layer.name: {"value": meta.w[layer.name].tolist(), "alpha": meta.alpha[:, net.layers.index(layer)].tolist()}
+            layer.name: {
+                "value": meta.w[layer.name].tolist(),
+                "alpha": meta.alpha[:, net.layers.index(layer)].tolist(),
+            }
             for layer in alone
         },
     }

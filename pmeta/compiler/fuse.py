@@ -36,7 +36,10 @@ def split(nodes: list[Node]) -> tuple[list[Stage], list[int]]:
     for i, node in enumerate(nodes):
         if node.kind == "view":
             root[i] = root[node.inputs[0]] if node.inputs[0] >= 0 else -1
-    readers = [sum(_root(root, v) == i for n in nodes if n.kind != "view" for v in n.inputs) for i in range(len(nodes))]
+    readers = [
+        sum(_root(root, v) == i for n in nodes if n.kind != "view" for v in n.inputs)
+        for i in range(len(nodes))
+    ]
     stages: list[Stage] = []
     for i, node in enumerate(nodes):
         if node.kind in ("conv", "fc"):
@@ -50,14 +53,20 @@ def _root(root: list[int], value: int) -> int:
     return value if value < 0 else root[value]
 
 
-def _append(stages: list[Stage], nodes: list[Node], root: list[int], readers: list[int], i: int) -> None:
+def _append(
+    stages: list[Stage], nodes: list[Node], root: list[int], readers: list[int], i: int
+) -> None:
     """Put operation i behind the stage that makes its input, or begin a new stage with it."""
     node = nodes[i]
     values = [_root(root, v) for v in node.inputs]
     making = [next((s for s, stage in enumerate(stages) if stage.value == v), -1) for v in values]
     at = max(making)  # the stage that runs last: the other input of an add is there by then
     own = making.index(at)
-    fits = at >= 0 and readers[values[own]] == 1 and _fits(stages[at], nodes, node, nodes[node.inputs[own]].shape)
+    fits = (
+        at >= 0
+        and readers[values[own]] == 1
+        and _fits(stages[at], nodes, node, nodes[node.inputs[own]].shape)
+    )
     if not fits:
         source = max(values)
         stages.append(Stage(None, source, _input_shape(nodes, node, source), i))
@@ -81,9 +90,16 @@ def _fits(stage: Stage, nodes: list[Node], node: Node, shape: tuple[int, ...]) -
     if node.kind in ("act", "add"):
         return prod(node.shape) == prod(stage.shape)
     one_norm = node.kind != "norm" or all(nodes[t].kind != "norm" for t in stage.tail)
-    return one_norm and prod(shape) == prod(stage.shape) and shape[0] == stage.shape[0] and _is_image(stage, nodes)
+    return (
+        one_norm
+        and prod(shape) == prod(stage.shape)
+        and shape[0] == stage.shape[0]
+        and _is_image(stage, nodes)
+    )
 
 
 def _is_image(stage: Stage, nodes: list[Node]) -> bool:
     """Channels come first; not so in the rows of an fc layer that sees many rows."""
-    return stage.head is None or nodes[stage.head].kind == "conv" or len(nodes[stage.head].shape) == 1
+    return (
+        stage.head is None or nodes[stage.head].kind == "conv" or len(nodes[stage.head].shape) == 1
+    )

@@ -83,7 +83,9 @@ class Model:
         channels = norm.groups if norm else stage.shape[0]
         most = channels if norm else max(1, channels // 4)
         images = [geom.c_in for t in stage.tail if (geom := self.nodes[t].geom)]
-        images += [head.geom.c_out] if head and head.geom else []  # a view behind them may have other channels
+        images += (
+            [head.geom.c_out] if head and head.geom else []
+        )  # a view behind them may have other channels
         return [r for r in range(1, most + 1) if all(c % r == 0 for c in (channels, *images))]
 
 

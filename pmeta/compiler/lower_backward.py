@@ -32,11 +32,22 @@ def stage_backward(b: Builder, s: int, stage: Stage) -> None:
 
 
 def _norms(b: Builder, before: list[tuple[Node, Ref]]) -> list[tuple[Node, Ref, int]]:
-    return [(node, xhat._replace(step=0, size=prod(node.shape) * 4), prod(node.shape[1:])) for node, xhat in before]
+    return [
+        (node, xhat._replace(step=0, size=prod(node.shape) * 4), prod(node.shape[1:]))
+        for node, xhat in before
+    ]
 
 
 def _tail_backward(
-    b: Builder, stage: Stage, i: int, node: Node, g: Ref, shape: tuple[int, ...], rounds: int, body: list[Instr], norms: list
+    b: Builder,
+    stage: Stage,
+    i: int,
+    node: Node,
+    g: Ref,
+    shape: tuple[int, ...],
+    rounds: int,
+    body: list[Instr],
+    norms: list,
 ) -> tuple[Ref, bool]:
     """Add the backward of tail operation i; where the gradient of its input lies, and whether the stage ends here."""
     t, n = stage.tail[i], prod(shape) // rounds
@@ -80,7 +91,15 @@ def _contribute(b: Builder, value: int, g: Ref, n: int, rounds: int) -> Instr:
 
 
 def _norm_backward(
-    b: Builder, t: int, node: Node, g: Ref, shape: tuple[int, ...], rounds: int, passes: bool, body: list[Instr], norms: list
+    b: Builder,
+    t: int,
+    node: Node,
+    g: Ref,
+    shape: tuple[int, ...],
+    rounds: int,
+    passes: bool,
+    body: list[Instr],
+    norms: list,
 ) -> Ref:
     c, per_group = shape[0] // rounds, shape[0] // node.groups
     xhat = sliced(b.kept["xhat", t], prod(shape) // rounds)
@@ -131,7 +150,9 @@ def _weight_gradient(b: Builder, s: int, stage: Stage, node: Node, gy: Ref) -> N
     g = node.geom
     if g is None:
         acc = b.accumulator(node, 0, (1, f * c, 1))
-        b.emit([Instr("fc_bw_w", (acc, gy, x, gamma_fw, gamma_bw), (f, c, n, cap), layer=node.name)])
+        b.emit(
+            [Instr("fc_bw_w", (acc, gy, x, gamma_fw, gamma_bw), (f, c, n, cap), layer=node.name)]
+        )
     else:
         depth, filters, strip = c // g.groups * g.kh * g.kw, f // g.groups, b.strip(s, g.ho * g.wo)
         scratch = b.new("patches", (depth + -(-filters // LANES) * LANES) * strip * 4)
@@ -140,7 +161,17 @@ def _weight_gradient(b: Builder, s: int, stage: Stage, node: Node, gy: Ref) -> N
         b.emit([Instr("conv_bw_w", (acc, gy, x, gamma_fw, gamma_bw, scratch), p, layer=node.name)])
     if node.params[1]:
         acc = b.accumulator(node, 1, (1, f, 1))
-        b.emit([Instr("bias_bw", (acc, gy, gamma_bw), (f, gy.size // 4 // f), FLAGS["rows"] * rows, layer=node.name)])
+        b.emit(
+            [
+                Instr(
+                    "bias_bw",
+                    (acc, gy, gamma_bw),
+                    (f, gy.size // 4 // f),
+                    FLAGS["rows"] * rows,
+                    layer=node.name,
+                )
+            ]
+        )
 
 
 def _input_gradient(b: Builder, s: int, stage: Stage, node: Node, gy: Ref) -> None:
@@ -154,4 +185,6 @@ def _input_gradient(b: Builder, s: int, stage: Stage, node: Node, gy: Ref) -> No
         return
     depth, strip = g.c_out // g.groups * g.kh * g.kw, b.strip(s, g.h * g.w)
     scratch = b.new("patches", depth * (strip + 4) * 4)
-    b.emit([Instr("conv_bw_x", (gx, gy, w, scratch), (b.geom(s), 0, strip), flags, layer=node.name)])
+    b.emit(
+        [Instr("conv_bw_x", (gx, gy, w, scratch), (b.geom(s), 0, strip), flags, layer=node.name)]
+    )

@@ -35,10 +35,20 @@ def stage_forward(b: Builder, s: int, stage: Stage) -> None:
 
 def _breaks(b: Builder, t: int) -> bool:
     """Operations that write elsewhere than they read: pooling, and a norm whose normalized input is kept."""
-    return b.nodes[t].kind in ("maxpool", "avgpool") or (b.nodes[t].kind == "norm" and b.keeps_norm(t))
+    return b.nodes[t].kind in ("maxpool", "avgpool") or (
+        b.nodes[t].kind == "norm" and b.keeps_norm(t)
+    )
 
 
-def _segment(b: Builder, stage: Stage, breaks: list[int], at: int, shape: tuple[int, ...], rounds: int, out: Ref) -> Ref:
+def _segment(
+    b: Builder,
+    stage: Stage,
+    breaks: list[int],
+    at: int,
+    shape: tuple[int, ...],
+    rounds: int,
+    out: Ref,
+) -> Ref:
     """Where the value behind tail operation `at` (-1: the head) lies, until the next one that writes elsewhere."""
     following = next((i for i in breaks if i > at), None)
     if following is None:
@@ -54,16 +64,32 @@ def _head(b: Builder, s: int, node: Node, y: Ref, rounds: int) -> Instr:
     x, w, bias = b.values[b.m.stages[s].source], b.param(node, 0), b.param(node, 1)
     if node.kind == "fc":
         f, (c, t) = node.shape[-1], b.fc_input(node)
-        return Instr("fc", (y, x._replace(size=c * t * 4, step=0), w, bias), (f, c, t), layer=node.name)
+        return Instr(
+            "fc", (y, x._replace(size=c * t * 4, step=0), w, bias), (f, c, t), layer=node.name
+        )
     g = node.geom
     assert g is not None
     c, depth, strip = g.c_out // rounds, g.c_in // g.groups * g.kh * g.kw, b.strip(s, g.ho * g.wo)
     w, bias = w._replace(step=c * depth * 4), bias._replace(step=c * 4)
     x = x._replace(size=g.c_in * g.h * g.w * 4, step=0)
-    return Instr("conv", (y, x, w, bias, b.new("patches", depth * strip * 4)), (b.geom(s), c, strip), layer=node.name)
+    return Instr(
+        "conv",
+        (y, x, w, bias, b.new("patches", depth * strip * 4)),
+        (b.geom(s), c, strip),
+        layer=node.name,
+    )
 
 
-def _tail(b: Builder, stage: Stage, t: int, node: Node, x: Ref, y: Ref, shape: tuple[int, ...], rounds: int) -> Instr:
+def _tail(
+    b: Builder,
+    stage: Stage,
+    t: int,
+    node: Node,
+    x: Ref,
+    y: Ref,
+    shape: tuple[int, ...],
+    rounds: int,
+) -> Instr:
     n = prod(shape) // rounds
     passes = b.needs[node.inputs[0]]
     if node.kind == "norm":
@@ -78,7 +104,11 @@ def _tail(b: Builder, stage: Stage, t: int, node: Node, x: Ref, y: Ref, shape: t
     if node.kind == "act":
         if passes:
             b.kept["mask", t] = b.new("mask", -(-n // 8), -(-n // 8))
-        return Instr("act", (x, b.kept.get(("mask", t), NOTHING)), (n, ACTS.index(node.act), float_bits(node.slope)))
+        return Instr(
+            "act",
+            (x, b.kept.get(("mask", t), NOTHING)),
+            (n, ACTS.index(node.act), float_bits(node.slope)),
+        )
     if node.kind == "add":
         return Instr("add", (x, sliced(b.values[stage.others[t]], n)), (n,))
     assert node.geom is not None
@@ -86,7 +116,12 @@ def _tail(b: Builder, stage: Stage, t: int, node: Node, x: Ref, y: Ref, shape: t
     if node.kind == "maxpool" and passes:
         b.kept["index", t] = b.new("index", size, size)
     refs = (y, x) if node.kind == "avgpool" else (y, x, b.kept.get(("index", t), NOTHING))
-    return Instr(node.kind, refs, (t, c), flags=FLAGS["count_pad"] * (node.kind == "avgpool" and node.count_pad))
+    return Instr(
+        node.kind,
+        refs,
+        (t, c),
+        flags=FLAGS["count_pad"] * (node.kind == "avgpool" and node.count_pad),
+    )
 
 
 def compact(b: Builder, value: int) -> None:

@@ -75,9 +75,15 @@ def place(buffers: Sequence[Buffer], end: int, base: int) -> int:
     best, found = None, {}
     for key in (_by_size, _by_area, _by_start, _by_end):
         offsets = _fit(sorted(others, key=key))
-        top = max((o + b.profile[0][2] for b, o in zip(sorted(others, key=key), offsets, strict=True)), default=0)
+        top = max(
+            (o + b.profile[0][2] for b, o in zip(sorted(others, key=key), offsets, strict=True)),
+            default=0,
+        )
         if best is None or top < best:
-            best, found = top, dict(zip([id(b.buffer) for b in sorted(others, key=key)], offsets, strict=True))
+            best, found = (
+                top,
+                dict(zip([id(b.buffer) for b in sorted(others, key=key)], offsets, strict=True)),
+            )
         if best <= floor:
             break
     for block in others:

@@ -57,7 +57,10 @@ def read_graph(model: nn.Module, example: Tensor) -> list[Node]:
     ['fc', 'act', 'fc']
     """
     exported = torch.export.export(model, (example[:1],))
-    params = {**exported.graph_signature.inputs_to_parameters, **exported.graph_signature.inputs_to_buffers}
+    params = {
+        **exported.graph_signature.inputs_to_parameters,
+        **exported.graph_signature.inputs_to_buffers,
+    }
     reader = _Reader(params, exported.graph_signature.user_inputs)
     for node in exported.graph.nodes:
         reader.read(node)
@@ -81,8 +84,12 @@ class _Reader:
 
     def _end(self, outputs: list[str]) -> None:
         if len(outputs) != 1 or self.values[outputs[0]] != len(self.nodes) - 1:
-            raise ValueError(f"a model for the device gives one output, its last operation, got {len(outputs)}.")
-        read = {self._root(v) for n in self.nodes if n.kind != "view" for v in n.inputs} | {self._root(len(self.nodes) - 1)}
+            raise ValueError(
+                f"a model for the device gives one output, its last operation, got {len(outputs)}."
+            )
+        read = {self._root(v) for n in self.nodes if n.kind != "view" for v in n.inputs} | {
+            self._root(len(self.nodes) - 1)
+        }
         unread = [n for i, n in enumerate(self.nodes) if n.kind != "view" and i not in read]
         if unread:
             raise ValueError(
@@ -97,7 +104,11 @@ class _Reader:
         return value
 
     def _call(self, node: Any) -> None:
-        name = node.target.__name__.split(".")[0] if hasattr(node.target, "__name__") else str(node.target)
+        name = (
+            node.target.__name__.split(".")[0]
+            if hasattr(node.target, "__name__")
+            else str(node.target)
+        )
         args = _all_arguments(node) if name in SAME or name in READERS else []
         if name in SAME:
             self.values[node.name] = self.values[args[0].name]
@@ -121,8 +132,13 @@ class _Reader:
         self.nodes.append(new)
 
     def _refuse_views_of(self, value: int, at: str) -> None:
-        if any(n.kind == "view" and self._root(i) == self._root(value) for i, n in enumerate(self.nodes)):
-            raise ValueError(f"{at} writes in place on what is read in another shape as well: use inplace=False there.")
+        if any(
+            n.kind == "view" and self._root(i) == self._root(value)
+            for i, n in enumerate(self.nodes)
+        ):
+            raise ValueError(
+                f"{at} writes in place on what is read in another shape as well: use inplace=False there."
+            )
 
     def value(self, arg: Any) -> int:
         if not hasattr(arg, "name") or arg.name not in self.values:
@@ -154,15 +170,25 @@ def _two(values: Any, fallback: tuple[int, int] | None = None, pad: int = 1) -> 
 
 
 def _geom(
-    x: tuple[int, ...], y: tuple[int, ...], kernel: Any, stride: Any, padding: Any, dilation: Any, groups: int = 1
+    x: tuple[int, ...],
+    y: tuple[int, ...],
+    kernel: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int = 1,
 ) -> Geom:
     one_d = len(x) == 2  # (C, W)
     k = _two(kernel if len(kernel) > 1 or one_d else [kernel[0]] * 2)
     s, p, d = ([v[0]] * 2 if len(v) == 1 and not one_d else v for v in (stride, padding, dilation))
     (h, w), (ho, wo) = (z[1:] if len(z) == 3 else (1, z[1]) for z in (x, y))
-    geom = Geom(x[0], h, w, y[0], ho, wo, *k, *_two(s, fallback=k), *_two(p, pad=0), *_two(d), groups)
+    geom = Geom(
+        x[0], h, w, y[0], ho, wo, *k, *_two(s, fallback=k), *_two(p, pad=0), *_two(d), groups
+    )
     if max(x[0], y[0]) > 65535 or max(h, w, ho, wo) > 32767:
-        raise ValueError(f"the device takes images of up to 65535 channels and 32767 pixels a side, got {x} to {y}.")
+        raise ValueError(
+            f"the device takes images of up to 65535 channels and 32767 pixels a side, got {x} to {y}."
+        )
     return geom
 
 
@@ -171,17 +197,24 @@ def _conv(r: _Reader, at: str, a: list[Any], x: tuple[int, ...], y: tuple[int, .
     kernel = list(a[1].meta["val"].shape[2:])
     padding = a[4]
     if isinstance(padding, str):
-        span = [d * (k - 1) for d, k in zip(a[5] if len(a[5]) > 1 else a[5] * len(kernel), kernel, strict=True)]
+        span = [
+            d * (k - 1)
+            for d, k in zip(a[5] if len(a[5]) > 1 else a[5] * len(kernel), kernel, strict=True)
+        ]
         padding = [0 if padding == "valid" else s // 2 for s in span]
     geom = _geom(x, y, kernel, a[3], padding, a[5], a[6])
     if max(geom[6:14]) > 255:
-        raise ValueError(f"kernel, stride, padding and dilation of a conv are at most 255 for the device, got {geom} ({at}).")
+        raise ValueError(
+            f"kernel, stride, padding and dilation of a conv are at most 255 for the device, got {geom} ({at})."
+        )
     return Node("conv", (r.value(a[0]),), y, name, geom, params=params)
 
 
 def _linear(r: _Reader, at: str, a: list[Any], x: tuple[int, ...], y: tuple[int, ...]) -> Node:
     if prod(y[:-1]) > 65535:
-        raise ValueError(f"a linear layer takes up to 65535 rows on the device, got {prod(y[:-1])} ({at}).")
+        raise ValueError(
+            f"a linear layer takes up to 65535 rows on the device, got {prod(y[:-1])} ({at})."
+        )
     name, params = r.named(a[1], a[2])
     return Node("fc", (r.value(a[0]),), y, name, params=params)
 
@@ -194,7 +227,9 @@ def _group_norm(r: _Reader, at: str, a: list[Any], x: tuple[int, ...], y: tuple[
 def _act(kind: str) -> Callable[..., Node]:
     def read(r: _Reader, at: str, a: list[Any], x: tuple[int, ...], y: tuple[int, ...]) -> Node:
         if kind == "relu6" and len(a) == 3 and (a[1], a[2]) != (0, 6):
-            raise ValueError(f"the device knows hardtanh from 0 to 6 (ReLU6) alone, got {a[1]} to {a[2]} ({at}).")
+            raise ValueError(
+                f"the device knows hardtanh from 0 to 6 (ReLU6) alone, got {a[1]} to {a[2]} ({at})."
+            )
         return Node("act", (r.value(a[0]),), y, act=kind, slope=a[1] if kind == "leaky" else 0.0)
 
     return read
@@ -202,22 +237,38 @@ def _act(kind: str) -> Callable[..., Node]:
 
 def _max_pool(r: _Reader, at: str, a: list[Any], x: tuple[int, ...], y: tuple[int, ...]) -> Node:
     if a[5]:
-        raise ValueError(f"the device pools whole windows, got ceil_mode=True ({at}): pad the image instead.")
+        raise ValueError(
+            f"the device pools whole windows, got ceil_mode=True ({at}): pad the image instead."
+        )
     geom = _geom(x, y, a[1], a[2] or a[1], a[3], a[4])
     if geom.kh * geom.kw > 256:
-        raise ValueError(f"a max-pooling window holds at most 256 pixels, got {geom.kh}x{geom.kw} ({at}).")
+        raise ValueError(
+            f"a max-pooling window holds at most 256 pixels, got {geom.kh}x{geom.kw} ({at})."
+        )
     return Node("maxpool", (r.value(a[0]),), y, geom=geom)
 
 
 def _avg_pool(r: _Reader, at: str, a: list[Any], x: tuple[int, ...], y: tuple[int, ...]) -> Node:
     if a[4] or (len(a) > 6 and a[6]):
-        raise ValueError(f"the device pools whole windows, got ceil_mode or divisor_override ({at}): leave them out.")
-    return Node("avgpool", (r.value(a[0]),), y, geom=_geom(x, y, a[1], a[2] or a[1], a[3], [1]), count_pad=bool(a[5]))
+        raise ValueError(
+            f"the device pools whole windows, got ceil_mode or divisor_override ({at}): leave them out."
+        )
+    return Node(
+        "avgpool",
+        (r.value(a[0]),),
+        y,
+        geom=_geom(x, y, a[1], a[2] or a[1], a[3], [1]),
+        count_pad=bool(a[5]),
+    )
 
 
-def _adaptive_pool(r: _Reader, at: str, a: list[Any], x: tuple[int, ...], y: tuple[int, ...]) -> Node:
+def _adaptive_pool(
+    r: _Reader, at: str, a: list[Any], x: tuple[int, ...], y: tuple[int, ...]
+) -> Node:
     if any(i % o for i, o in zip(x[1:], y[1:], strict=True)):
-        raise ValueError(f"adaptive pooling needs output sides that divide the input's, got {x[1:]} to {y[1:]} ({at}).")
+        raise ValueError(
+            f"adaptive pooling needs output sides that divide the input's, got {x[1:]} to {y[1:]} ({at})."
+        )
     window = [i // o for i, o in zip(x[1:], y[1:], strict=True)]
     return Node("avgpool", (r.value(a[0]),), y, geom=_geom(x, y, window, window, [0], [1]))
 
@@ -225,9 +276,16 @@ def _adaptive_pool(r: _Reader, at: str, a: list[Any], x: tuple[int, ...], y: tup
 def _mean(r: _Reader, at: str, a: list[Any], x: tuple[int, ...], y: tuple[int, ...]) -> Node:
     axes = sorted(d % (len(x) + 1) for d in a[1] or [])
     if axes != list(range(2, len(x) + 1)) or len(x) < 2:
-        raise ValueError(f"the device takes the mean over all of space (global pooling), got axes {a[1]} of {x} ({at}).")
+        raise ValueError(
+            f"the device takes the mean over all of space (global pooling), got axes {a[1]} of {x} ({at})."
+        )
     window = list(x[1:])
-    return Node("avgpool", (r.value(a[0]),), y, geom=_geom(x, (x[0], *[1] * len(window)), window, window, [0], [1]))
+    return Node(
+        "avgpool",
+        (r.value(a[0]),),
+        y,
+        geom=_geom(x, (x[0], *[1] * len(window)), window, window, [0], [1]),
+    )
 
 
 def _add(r: _Reader, at: str, a: list[Any], x: tuple[int, ...], y: tuple[int, ...]) -> Node:
@@ -241,7 +299,9 @@ def _add(r: _Reader, at: str, a: list[Any], x: tuple[int, ...], y: tuple[int, ..
 
 def _view(r: _Reader, at: str, a: list[Any], x: tuple[int, ...], y: tuple[int, ...]) -> Node:
     if prod(x) != prod(y):
-        raise ValueError(f"the device looks at one sample in another shape, got {x} as {y} ({at}): keep the batch axis apart.")
+        raise ValueError(
+            f"the device looks at one sample in another shape, got {x} as {y} ({at}): keep the batch axis apart."
+        )
     return Node("view", (r.value(a[0]),), y)
 
 

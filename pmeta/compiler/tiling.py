@@ -19,7 +19,9 @@ def lay_out(model: Model, live: frozenset[str]) -> Program:
     least = _peak_bytes(program(model, live, choices))
     for s, stage in enumerate(model.stages):
         for parts in _pairs(model, stage):
-            trial = Choices({**choices.forward, s: parts[0]}, {**choices.backward, s: parts[1]}, choices.strip)
+            trial = Choices(
+                {**choices.forward, s: parts[0]}, {**choices.backward, s: parts[1]}, choices.strip
+            )
             if _peak_bytes(program(model, live, trial)) <= least:
                 choices = trial
                 break
@@ -39,7 +41,9 @@ def _peak_bytes(p: Program) -> int:
 def _pairs(model: Model, stage: Stage) -> list[tuple[int, int]]:
     """Parts forward and backward, the fewest first. Bits are packed part by part, so both sides must agree on whole bytes."""
     options = model.rounds(stage)
-    kept = [prod(model.nodes[t].shape) for t in stage.tail if model.nodes[t].kind in ("act", "maxpool")]
+    kept = [
+        prod(model.nodes[t].shape) for t in stage.tail if model.nodes[t].kind in ("act", "maxpool")
+    ]
     whole = [r for r in options if all(n // r % 8 == 0 for n in kept)]
     pairs = {(r, r) for r in options} | set(product(whole, whole))
     return sorted(pairs, key=lambda p: (p[0] + p[1], p))
@@ -62,11 +66,17 @@ def assemble(
                 instrs.extend(_raw(i, numbers, layers) for i in unit.body)
             counts.append(len(instrs) - before)
         acc = [r.buffer for r in p.acc.values() if r.buffer]
-        bounds = (min(b.offset for b in acc), sum(b.profile(0)[0][2] for b in acc)) if acc else (state, 0)
+        bounds = (
+            (min(b.offset for b in acc), sum(b.profile(0)[0][2] for b in acc))
+            if acc
+            else (state, 0)
+        )
         output = _address(p.output)
         g_output = _address(p.g_output) if p.g_output else output
         forward, backward, update, merge = counts
-        raws.append(RawProgram(first, forward, backward, update, output, g_output, *bounds, arena, merge))
+        raws.append(
+            RawProgram(first, forward, backward, update, output, g_output, *bounds, arena, merge)
+        )
     return raws, instrs, [tuple(model.nodes[n].geom or ()) for n in numbers]
 
 
@@ -78,7 +88,11 @@ def _raw(instr: Instr, numbers: dict[int, int], layers: dict[str, int]) -> RawIn
         p = (layers[instr.layer], *p)
     at = tuple(_address(r) for r in instr.refs)
     return RawInstr(
-        instr.op, instr.flags, at, tuple(r.step if a != NONE else 0 for r, a in zip(instr.refs, at, strict=True)), p
+        instr.op,
+        instr.flags,
+        at,
+        tuple(r.step if a != NONE else 0 for r, a in zip(instr.refs, at, strict=True)),
+        p,
     )
 
 

@@ -79,7 +79,10 @@ def macs(
     attention: bool = False,
 ) -> float:
     """MACs a sample of one adaptation step (Eq. 18), of inference where nothing is updated."""
-    return sum(forward + backward for forward, backward in layer_macs(ops, update, mu_fw, mu_bw, attention).values())
+    return sum(
+        forward + backward
+        for forward, backward in layer_macs(ops, update, mu_fw, mu_bw, attention).values()
+    )
 
 
 def max_survivors(C: int, rho: float) -> int:
@@ -89,7 +92,9 @@ def max_survivors(C: int, rho: float) -> int:
     (7, 22, 1)
     """
     if not 0 <= rho < 1:
-        raise ValueError(f"clip ratio rho must be in [0, 1), got {rho}: at 1 no channel is left to update.")
+        raise ValueError(
+            f"clip ratio rho must be in [0, 1), got {rho}: at 1 no channel is left to update."
+        )
     return min(C, max(1, math.floor((1 - rho + TOLERANCE) * C)))
 
 
@@ -100,7 +105,9 @@ def max_mu_fw(C: int, rho: float) -> float:
 
 def bound_mu_fw(ops: Sequence[Op], rho: float) -> dict[str, float]:
     """max_mu_fw of every layer but the output layer, which has no attention."""
-    return {op.name: max_mu_fw(channels(op)[0], rho) for op in ops if op.name in layer_names(ops)[:-1]}
+    return {
+        op.name: max_mu_fw(channels(op)[0], rho) for op in ops if op.name in layer_names(ops)[:-1]
+    }
 
 
 @dataclass(frozen=True)
@@ -159,7 +166,9 @@ def cost(
     0.92
     """
     if not masks:
-        raise ValueError("masks gives the updated layers of each inner step, got none: without a step nothing is adapted.")
+        raise ValueError(
+            "masks gives the updated layers of each inner step, got none: without a step nothing is adapted."
+        )
     fw, bw = _each_step(mu_fw, len(masks)), _each_step(mu_bw, len(masks))
 
     def peak(accounting: str) -> float:
@@ -173,7 +182,9 @@ def cost(
         peak_words=peak("paper"),
         exact_peak_words=peak("exact"),
         inference_words=peak_words(ops, ()),
-        step_macs=tuple(samples * macs(ops, *step, attention) for step in zip(masks, fw, bw, strict=True)),
+        step_macs=tuple(
+            samples * macs(ops, *step, attention) for step in zip(masks, fw, bw, strict=True)
+        ),
         inference_macs=samples * macs(ops),
     )
 

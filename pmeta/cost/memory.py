@@ -45,7 +45,9 @@ def stored_words(
         if not op.name:
             words = _bits(op, exact) if hit[i] else 0.0
         elif op.kind == "norm" and exact and below(op, hit):
-            words = float(m(op.x) + op.groups)  # its input gradient reads the DENSE normalized input, and 1/std
+            words = float(
+                m(op.x) + op.groups
+            )  # its input gradient reads the DENSE normalized input, and 1/std
         else:
             words = ratios[op.name] * m(op.x) if op.name in update else 0.0  # Eq. 17
         kept.append(words + (sum(channels(op)) if op.name in with_scores else 0))
@@ -94,7 +96,9 @@ def forward_walk(
     stored = stored_words(ops, update, mu_fw, accounting, attention)
     ratios = ratio_of_layers(ops, mu_fw)
     last = _last_readers(ops)
-    unstored = {-1: float(m(ops[0].x))} | {i: float(m(op.y)) for i, op in enumerate(ops)}  # words of each tensor
+    unstored = {-1: float(m(ops[0].x))} | {
+        i: float(m(op.y)) for i, op in enumerate(ops)
+    }  # words of each tensor
     two_buffers: dict[int, float] = {}
     total, moments = 0.0, []
     for i, op in enumerate(ops):
@@ -131,7 +135,10 @@ def backward_walk(
         if not hit[i]:
             continue
         held = sum(m(ops[t].y) for t in range(i) if hit[t] and last[t] > i)
-        begun = sorted((m(ops[t].y) for t in set(op.inputs) if t >= 0 and hit[t] and last[t] == i), reverse=True) or [0]
+        begun = sorted(
+            (m(ops[t].y) for t in set(op.inputs) if t >= 0 and hit[t] and last[t] == i),
+            reverse=True,
+        ) or [0]
         own = _shared(op, m(op.y), begun[0], op.y, exact=True) + sum(begun[1:])
         moments.append(Moment(i, total, held + own))
         total -= stored[i]
@@ -153,7 +160,10 @@ def _shared(op: Op, source: float, target: int, shape: tuple[int, ...], exact: b
         return max(source, target)
     if op.kind == "norm":
         return max(source, target) + 2 * op.groups
-    rows = {"conv": shape[0] * op.kernel[0] * m(shape[2:]) if op.kernel else 0, "fc": shape[-1]}.get(op.kind, 0)
+    rows = {
+        "conv": shape[0] * op.kernel[0] * m(shape[2:]) if op.kernel else 0,
+        "fc": shape[-1],
+    }.get(op.kind, 0)
     return min(max(source, target) + rows, source + target)
 
 

@@ -12,7 +12,14 @@ class Builder:
 
     def conv(self, name: str, source: int, channels: int, size: int = 3) -> int:
         c, *space = self.shapes[source]
-        return self._append("conv", (channels, *space), source, name=name, weight=channels * c * size**2, kernel=(size, size))
+        return self._append(
+            "conv",
+            (channels, *space),
+            source,
+            name=name,
+            weight=channels * c * size**2,
+            kernel=(size, size),
+        )
 
     def norm(self, name: str, source: int, groups: int) -> int:
         y = self.shapes[source]
@@ -20,7 +27,9 @@ class Builder:
 
     def fc(self, name: str, source: int, channels: int) -> int:
         *rows, c = self.shapes[source]
-        return self._append("fc", (*rows, channels), source, name=name, weight=channels * c, bias=channels)
+        return self._append(
+            "fc", (*rows, channels), source, name=name, weight=channels * c, bias=channels
+        )
 
     def relu(self, source: int) -> int:
         return self._append("relu", self.shapes[source], source)
@@ -44,7 +53,9 @@ class Builder:
         return len(self.ops) - 1
 
 
-def four_conv(n_way: int = 5, image: tuple[int, int, int] = (3, 84, 84), channels: int = 32, groups: int = 8) -> tuple[Op, ...]:
+def four_conv(
+    n_way: int = 5, image: tuple[int, int, int] = (3, 84, 84), channels: int = 32, groups: int = 8
+) -> tuple[Op, ...]:
     """4Conv: four times conv 3x3, group norm, ReLU and 2x2 max-pool, then fc."""
     net, at = Builder(image), -1
     for b in range(1, 5):
@@ -67,13 +78,17 @@ def resnet12(
         for i in (1, 2, 3):
             y = net.norm(f"block{b}.norm{i}", net.conv(f"block{b}.conv{i}", y, width), groups)
             y = net.relu(y) if i < 3 else y
-        skip = net.norm(f"block{b}.shortcut_norm", net.conv(f"block{b}.shortcut", at, width, size=1), groups)
+        skip = net.norm(
+            f"block{b}.shortcut_norm", net.conv(f"block{b}.shortcut", at, width, size=1), groups
+        )
         at = net.maxpool(net.relu(net.add(y, skip)))
     net.fc("fc", net.pool(at), n_way)
     return tuple(net.ops)
 
 
-def mlp(obs: int, act: int, steps: int = 200, hidden: tuple[int, ...] = (100, 100)) -> tuple[Op, ...]:
+def mlp(
+    obs: int, act: int, steps: int = 200, hidden: tuple[int, ...] = (100, 100)
+) -> tuple[Op, ...]:
     """MLP policy with ReLU; a sample is an episode of `steps` observations."""
     net, at = Builder((steps, obs)), -1
     for l, width in enumerate(hidden, start=1):

@@ -70,7 +70,9 @@ def ratio_of_layers(ops: Sequence[Op], mu: Ratio) -> dict[str, float]:
         ratios = dict.fromkeys(names, mu) | dict.fromkeys(names[-1:], 1.0)
     for name, ratio in ratios.items():
         if not 0 <= ratio <= 1:
-            raise ValueError(f"a ratio mu must be in [0, 1], got {ratio} for {name}: give surviving channels / channels.")
+            raise ValueError(
+                f"a ratio mu must be in [0, 1], got {ratio} for {name}: give surviving channels / channels."
+            )
     return ratios
 
 
@@ -96,7 +98,9 @@ def check_layers(names: Sequence[str], given: Iterable[str]) -> None:
     """Raise ValueError for a name in `given` that is no layer."""
     for name in given:
         if name not in names:
-            raise ValueError(f"layers are named as in the network, got {name!r}: the names are {', '.join(names)}.")
+            raise ValueError(
+                f"layers are named as in the network, got {name!r}: the names are {', '.join(names)}."
+            )
 
 
 def check_batch(batch: int, samples: int) -> None:
@@ -104,4 +108,6 @@ def check_batch(batch: int, samples: int) -> None:
     if samples < 1:
         raise ValueError(f"a support set has at least 1 sample, got {samples}.")
     if not 1 <= batch <= samples:
-        raise ValueError(f"a batch has from 1 to all {samples} samples of the support set, got {batch}.")
+        raise ValueError(
+            f"a batch has from 1 to all {samples} samples of the support set, got {batch}."
+        )

@@ -34,7 +34,9 @@ def cache_folder(beside: Path | None, given: Path | None = None) -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pmeta"
 
 
-def open_or_build(folder: Path, key: str, mark: str, root: str, build: Callable[[BinaryIO], dict[str, Any]]) -> Cached:
+def open_or_build(
+    folder: Path, key: str, mark: str, root: str, build: Callable[[BinaryIO], dict[str, Any]]
+) -> Cached:
     """Open `folder/key-mark.{u8,json}`, or make it: `build(file)` writes the images and returns the JSON's content.
 
     Both are written under other names and moved, the JSON last: a reader sees a whole cache or none. Of processes that
@@ -48,7 +50,9 @@ def open_or_build(folder: Path, key: str, mark: str, root: str, build: Callable[
         folder.mkdir(parents=True, exist_ok=True)
         (folder / ".lock").touch()
     except OSError as error:
-        raise ValueError(f"cannot write decoded images to {folder} ({error}): set PMETA_CACHE to a folder.") from None
+        raise ValueError(
+            f"cannot write decoded images to {folder} ({error}): set PMETA_CACHE to a folder."
+        ) from None
     with _locked(folder / ".lock") as alone:
         if alone:
             _drop_unfinished(folder)
@@ -58,7 +62,9 @@ def open_or_build(folder: Path, key: str, mark: str, root: str, build: Callable[
             _drop_stale(folder, key, index, root)
             cached = _open(data, index)
     if cached is None:
-        raise ValueError(f"the decoded images {data} were changed while they were being opened: start again.")
+        raise ValueError(
+            f"the decoded images {data} were changed while they were being opened: start again."
+        )
     return cached
 
 
@@ -76,7 +82,9 @@ def _open(data: Path, index: Path) -> Cached | None:
 
 
 def _write(data: Path, index: Path, root: str, build: Callable[[BinaryIO], dict[str, Any]]) -> None:
-    new_data, new_index = (path.with_name(f"{path.name}.{os.getpid()}.tmp") for path in (data, index))
+    new_data, new_index = (
+        path.with_name(f"{path.name}.{os.getpid()}.tmp") for path in (data, index)
+    )
     try:
         with open(new_data, "wb") as file:
             content = build(file)
@@ -98,7 +106,9 @@ def _drop_unfinished(folder: Path) -> None:
 def _drop_stale(folder: Path, key: str, index: Path, root: str) -> None:
     """Remove what an older state of the same source left; processes that hold it mapped keep it until they end."""
     for old in folder.glob(f"{glob.escape(key)}-*.json"):
-        with contextlib.suppress(OSError, ValueError, KeyError):  # one that cannot be read is not known to be ours
+        with contextlib.suppress(
+            OSError, ValueError, KeyError
+        ):  # one that cannot be read is not known to be ours
             if old != index and json.loads(old.read_text(encoding="utf-8"))["root"] == root:
                 old.unlink()
                 old.with_suffix(".u8").unlink(missing_ok=True)

@@ -31,7 +31,13 @@ GREY = ("1", "L", "LA", "I;16", "I;16B", "I;16L")
 # What Pillow and zipfile raise for files that are broken, encrypted or no images.
 UNREADABLE = (
     *(OSError, ValueError, SyntaxError, EOFError, RuntimeError, MemoryError),
-    *(Image.DecompressionBombError, Image.DecompressionBombWarning, struct.error, zlib.error, zipfile.BadZipFile),
+    *(
+        Image.DecompressionBombError,
+        Image.DecompressionBombWarning,
+        struct.error,
+        zlib.error,
+        zipfile.BadZipFile,
+    ),
 )
 TURN = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -49,10 +55,14 @@ class DifferentSizesError(ValueError):
     """Not an unreadable file but a question to the user, so it is not skipped."""
 
 
-Decoded = bytes | str | DifferentSizesError  # the pixels, or why the file is skipped, or why nothing works
+Decoded = (
+    bytes | str | DifferentSizesError
+)  # the pixels, or why the file is skipped, or why nothing works
 
 
-def open_source(root: str | Path, size: int | None, channels: int | None, cache: Path | None = None) -> Cached:
+def open_source(
+    root: str | Path, size: int | None, channels: int | None, cache: Path | None = None
+) -> Cached:
     """All splits of a folder, .tar or .zip, or of the embedded set `glyphs`."""
     if size is not None and size < 1:
         raise ValueError(f"the size of images must be at least 1, got {size}.")
@@ -63,7 +73,9 @@ def open_source(root: str | Path, size: int | None, channels: int | None, cache:
     return open_images(Path(root), size, channels, cache)
 
 
-def open_images(root: Path, size: int | None, channels: int | None, cache: Path | None = None) -> Cached:
+def open_images(
+    root: Path, size: int | None, channels: int | None, cache: Path | None = None
+) -> Cached:
     """The images of `root`, fitted to size x size, decoded now if that has not been done since the source last changed.
 
     `size` None takes them as they are (all must be equal); `channels` None is 1 if every picture is grey, else 3.
@@ -77,11 +89,18 @@ def open_images(root: Path, size: int | None, channels: int | None, cache: Path 
         groups = group(list_members(root, found))
         members = [member for group_members in groups.values() for member in group_members]
         if not members:
-            raise ValueError(f"{root} has no classes: expected <class>/<image> or {{train,val,test}}/<class>/<image>.")
+            raise ValueError(
+                f"{root} has no classes: expected <class>/<image> or {{train,val,test}}/<class>/<image>."
+            )
         shape = (size, size) if size else _own_size(members)
         depth = channels or (1 if _all_grey(members) else 3)
         _check_space(folder, len(members) * shape[0] * shape[1] * depth)
-        return _write_groups(file, groups, decode_many(members, shape, depth, exact=size is None), (*shape[::-1], depth))
+        return _write_groups(
+            file,
+            groups,
+            decode_many(members, shape, depth, exact=size is None),
+            (*shape[::-1], depth),
+        )
 
     return open_or_build(folder, key, f"{fingerprint(found)}-v{VERSION}", str(root), build)
 
@@ -105,16 +124,24 @@ def _write_groups(
             raise DifferentSizesError(f"{path} is {pixels}")
     report_skipped(skipped, len(owners))
     if not counts:
-        raise ValueError(f"none of the {len(owners)} files in the class folders is a readable image.")
+        raise ValueError(
+            f"none of the {len(owners)} files in the class folders is a readable image."
+        )
     firsts = itertools.accumulate(counts.values(), initial=0)
-    classes = [(*key, first, count) for (key, count), first in zip(counts.items(), firsts, strict=False)]
+    classes = [
+        (*key, first, count) for (key, count), first in zip(counts.items(), firsts, strict=False)
+    ]
     return {"shape": [counts.total(), *shape], "classes": classes, "skipped": skipped}
 
 
-def decode_many(members: list[Member], shape: tuple[int, int], channels: int, exact: bool) -> Iterator[Decoded]:
+def decode_many(
+    members: list[Member], shape: tuple[int, int], channels: int, exact: bool
+) -> Iterator[Decoded]:
     """The pixels of each member, or why there are none, in order."""
     jobs = [(members[i : i + CHUNK], shape, channels, exact) for i in range(0, len(members), CHUNK)]
-    for results in pool.run(_decode_chunk, jobs, "decoding images", parallel=len(members) >= PARALLEL_FROM):
+    for results in pool.run(
+        _decode_chunk, jobs, "decoding images", parallel=len(members) >= PARALLEL_FROM
+    ):
         yield from results
 
 
@@ -123,7 +150,9 @@ def _decode_chunk(job: tuple[list[Member], tuple[int, int], int, bool]) -> list[
     return [_decode_or_reason(member, shape, channels, exact) for member in members]
 
 
-def _decode_or_reason(member: Member, shape: tuple[int, int], channels: int, exact: bool) -> Decoded:
+def _decode_or_reason(
+    member: Member, shape: tuple[int, int], channels: int, exact: bool
+) -> Decoded:
     try:
         return decode(read(member), shape, channels, exact)
     except DifferentSizesError as error:
@@ -169,7 +198,9 @@ def _flatten(image: Image.Image) -> Image.Image:
         white = pixels == image.info.get("transparency", -1)
         return Image.fromarray(np.where(white, 255, pixels >> 8).astype(np.uint8))
     if image.mode in ("I", "F"):
-        raise ValueError(f"32-bit pixels (mode {image.mode}): what counts as white in them is unknown")
+        raise ValueError(
+            f"32-bit pixels (mode {image.mode}): what counts as white in them is unknown"
+        )
     if image.has_transparency_data:
         return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
     return image

@@ -24,7 +24,13 @@ SIZE = 28
 SAMPLES = 30  # a class
 FONTS = (  # a character's look is that in the first font that has it; DejaVu's obliques are mere shears, which we do too
     *("DejaVuSans", "DejaVuSerif", "STIXGeneral", "DejaVuSansMono"),
-    *("DejaVuSans-Bold", "DejaVuSerif-Bold", "STIXGeneralBol", "DejaVuSerif-Italic", "STIXGeneralItalic"),
+    *(
+        "DejaVuSans-Bold",
+        "DejaVuSerif-Bold",
+        "STIXGeneralBol",
+        "DejaVuSerif-Italic",
+        "STIXGeneralItalic",
+    ),
 )
 POINTS = 48  # drawn at this size, then scaled to fill the image
 LOOK = 16  # looks are compared as LOOK x LOOK values of 0 to 15
@@ -47,30 +53,48 @@ class Glyph(NamedTuple):
         return f"U+{ord(self.character):04X} {unicodedata.name(self.character)}"
 
 
-def open_glyphs(size: int | None = None, channels: int | None = None, cache: Path | None = None) -> Cached:
+def open_glyphs(
+    size: int | None = None, channels: int | None = None, cache: Path | None = None
+) -> Cached:
     """The set at 28x28, grey, or enlarged to size x size and 3 channels for nets that were made for other data."""
     size, channels = size or SIZE, channels or 1
     try:
         versions = f"matplotlib{version('matplotlib')}-pillow{version('pillow')}"
     except PackageNotFoundError:
-        raise ValueError("glyphs are drawn from matplotlib's fonts, and it is not installed: pip install matplotlib.") from None
+        raise ValueError(
+            "glyphs are drawn from matplotlib's fonts, and it is not installed: pip install matplotlib."
+        ) from None
 
     def build(file: BinaryIO) -> dict[str, Any]:
         glyphs = choose_glyphs()
-        split = {name: part for part, names in split_classes(g.name for g in glyphs).items() for name in names}
+        split = {
+            name: part
+            for part, names in split_classes(g.name for g in glyphs).items()
+            for name in names
+        }
         glyphs = sorted(glyphs, key=lambda g: (split[g.name], g.name))
         for pixels in pool.run(draw_samples, glyphs, "drawing glyphs", parallel=True):
             file.write(_enlarge(pixels, size, channels).tobytes())
         classes = [(split[g.name], g.name, i * SAMPLES, SAMPLES) for i, g in enumerate(glyphs)]
-        return {"shape": [len(glyphs) * SAMPLES, size, size, channels], "classes": classes, "skipped": []}
+        return {
+            "shape": [len(glyphs) * SAMPLES, size, size, channels],
+            "classes": classes,
+            "skipped": [],
+        }
 
     folder = cache_folder(None, cache)
-    return open_or_build(folder, f"glyphs-{size}-{channels}", f"{versions}-v{VERSION}", "glyphs", build)
+    return open_or_build(
+        folder, f"glyphs-{size}-{channels}", f"{versions}-v{VERSION}", "glyphs", build
+    )
 
 
-def _enlarge(pixels: np.ndarray, size: int, channels: int) -> np.ndarray:  # (n, 28, 28) -> (n, size, size, channels)
+def _enlarge(
+    pixels: np.ndarray, size: int, channels: int
+) -> np.ndarray:  # (n, 28, 28) -> (n, size, size, channels)
     if size != SIZE:
-        enlarged = [Image.fromarray(p).resize((size, size), Image.Resampling.BICUBIC) for p in pixels]
+        enlarged = [
+            Image.fromarray(p).resize((size, size), Image.Resampling.BICUBIC) for p in pixels
+        ]
         pixels = np.stack([np.asarray(image) for image in enlarged])
     return np.repeat(pixels[..., None], channels, axis=-1)
 
@@ -81,7 +105,9 @@ def choose_glyphs() -> list[Glyph]:
     A drawing (a character in a font) that looks like the drawing of an earlier character in any font, or like a font's box
     for missing characters, is left out; a character that so loses its first font is left out altogether.
     """
-    drawings = [(chr(0x10FFFF), font) for font in FONTS]  # no font has it: the box for missing characters
+    drawings = [
+        (chr(0x10FFFF), font) for font in FONTS
+    ]  # no font has it: the box for missing characters
     drawings += [(c, font) for c in _candidates() for font in FONTS if ord(c) in _charmap(font)]
     looks = [look(c, font) for c, font in drawings]
     drawings = [d for d, l in zip(drawings, looks, strict=True) if l is not None]
@@ -106,7 +132,11 @@ def _candidates() -> list[str]:
 
 def _is_plain(c: str) -> bool:
     category = unicodedata.category(c)
-    plain = category[0] in "LNPS" and category not in ("Lm", "Sk") and unicodedata.normalize("NFKD", c) == c
+    plain = (
+        category[0] in "LNPS"
+        and category not in ("Lm", "Sk")
+        and unicodedata.normalize("NFKD", c) == c
+    )
     return plain and not unicodedata.name(c, "").startswith(LEFT_OUT)
 
 
@@ -178,7 +208,9 @@ def draw_samples(glyph: Glyph) -> np.ndarray:
     return (parts.sum(0) // ZOOM**2).astype(np.uint8)
 
 
-def _bend(ink: Image.Image, turn: float, slant: float, wide: float, high: float, right: float, down: float) -> np.ndarray:
+def _bend(
+    ink: Image.Image, turn: float, slant: float, wide: float, high: float, right: float, down: float
+) -> np.ndarray:
     """The ink, ZOOM times the final size and blurred; NEAREST because Pillow does that one in fixed point."""
     unit = max(ink.size) / (20 * ZOOM)  # the ink is 20 pixels long, before the changes
     a, b = unit * (1 + 0.15 * wide), unit * (0.15 * turn + 0.25 * slant)  # from output to input

@@ -15,7 +15,9 @@ from typing import NamedTuple
 SPLITS = ("train", "val", "test")
 SPLIT_NAMES = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 FRACTIONS = (0.64, 0.16, 0.20)  # of the classes, where the source has no splits of its own
-MAX_FILE_BYTES = 64 * 2**20  # a larger file is no picture for few-shot learning: it is skipped, never read whole
+MAX_FILE_BYTES = (
+    64 * 2**20
+)  # a larger file is no picture for few-shot learning: it is skipped, never read whole
 
 
 class Found(NamedTuple):
@@ -44,7 +46,9 @@ def scan(root: Path) -> list[Found]:
         stat = root.stat()
         return [Found(root.name, stat.st_size, stat.st_mtime_ns)]
     if not root.is_dir():
-        raise ValueError(f"no data at {root}: give a folder of classes, a .tar, a .zip, or the word glyphs.")
+        raise ValueError(
+            f"no data at {root}: give a folder of classes, a .tar, a .zip, or the word glyphs."
+        )
     return sorted(_walk(root, "", set()))
 
 
@@ -68,7 +72,9 @@ def fingerprint(found: Iterable[Found]) -> str:
     """Sixteen hex digits that change when a name, a size or a modification time does."""
     digest = hashlib.sha256()
     for file in found:
-        digest.update(f"{file.path}\0{file.size}\0{file.mtime_ns}\n".encode("utf-8", "surrogateescape"))
+        digest.update(
+            f"{file.path}\0{file.size}\0{file.mtime_ns}\n".encode("utf-8", "surrogateescape")
+        )
     return digest.hexdigest()[:16]
 
 
@@ -95,17 +101,27 @@ def _inside(archive: Path) -> list[Member]:
     members = [m for m in listed if not any(is_hidden(part) for part in m.path.split("/"))]
     stem = re.match(r"[a-z]+", archive.name.lower())
     split = SPLIT_NAMES.get(stem.group()) if stem else None
-    if split and not any(_in_split(m.path) for m in members):  # train-00.tar that holds <class>/x.jpg
+    if split and not any(
+        _in_split(m.path) for m in members
+    ):  # train-00.tar that holds <class>/x.jpg
         members = [m._replace(path=f"{split}/{m.path}") for m in members]
     return members
 
 
 def _inside_tar(archive: Path) -> list[Member]:
     try:
-        with tarfile.open(archive, "r:") as tar:  # uncompressed, so that every process can seek in it
-            return [Member(_clean(info.name), str(archive), info.offset_data, info.size) for info in tar if info.isreg()]
+        with tarfile.open(
+            archive, "r:"
+        ) as tar:  # uncompressed, so that every process can seek in it
+            return [
+                Member(_clean(info.name), str(archive), info.offset_data, info.size)
+                for info in tar
+                if info.isreg()
+            ]
     except tarfile.TarError as error:
-        raise ValueError(f"cannot read {archive} as an uncompressed tar ({error}): unpack it or make a .zip.") from None
+        raise ValueError(
+            f"cannot read {archive} as an uncompressed tar ({error}): unpack it or make a .zip."
+        ) from None
 
 
 def _inside_zip(archive: Path) -> list[Member]:
@@ -114,11 +130,17 @@ def _inside_zip(archive: Path) -> list[Member]:
             infos = file.infolist()
     except (zipfile.BadZipFile, OSError) as error:
         raise ValueError(f"cannot read {archive} as a zip ({error}): copy it again.") from None
-    return [Member(_clean(i.filename), str(archive), -1, i.file_size, i.filename) for i in infos if not i.is_dir()]
+    return [
+        Member(_clean(i.filename), str(archive), -1, i.file_size, i.filename)
+        for i in infos
+        if not i.is_dir()
+    ]
 
 
 def _clean(name: str) -> str:
-    return str(PurePosixPath(name))  # drops "./"; the name is a label here, never a place to write to
+    return str(
+        PurePosixPath(name)
+    )  # drops "./"; the name is a label here, never a place to write to
 
 
 def is_hidden(name: str) -> bool:
@@ -133,7 +155,9 @@ def _zip(path: str, mtime_ns: int) -> zipfile.ZipFile:
 def read(member: Member) -> bytes:
     """The bytes of one member."""
     if member.size > MAX_FILE_BYTES:
-        raise ValueError(f"{member.size} bytes, more than the {MAX_FILE_BYTES} that a picture may have")
+        raise ValueError(
+            f"{member.size} bytes, more than the {MAX_FILE_BYTES} that a picture may have"
+        )
     if member.offset < 0:
         with _zip(member.file, os.stat(member.file).st_mtime_ns).open(member.inner) as inside:
             return inside.read(member.size)
@@ -153,7 +177,11 @@ def group(members: Iterable[Member]) -> dict[tuple[str, str], list[Member]]:
     The class is the path of folders above the file, below the split; a folder that wraps everything else is passed over.
     """
     parts = {tuple(m.path.split("/")): m for m in members if "/" in m.path}
-    while parts and len({p[0] for p in parts}) == 1 and all(len(p) >= 3 and not _split(p) for p in parts):
+    while (
+        parts
+        and len({p[0] for p in parts}) == 1
+        and all(len(p) >= 3 and not _split(p) for p in parts)
+    ):
         parts = {p[1:]: m for p, m in parts.items()}
     with_splits = any(len(p) >= 3 and _split(p) for p in parts)
     groups: dict[tuple[str, str], list[Member]] = {}
@@ -176,7 +204,14 @@ def split_classes(classes: Iterable[str], seed: int = 0) -> dict[str, list[str]]
     >>> {split: len(names) for split, names in split_classes(map(str, range(100))).items()}
     {'train': 64, 'val': 16, 'test': 20}
     """
-    order = sorted(classes, key=lambda name: hashlib.sha256(f"{seed}/{name}".encode("utf-8", "replace")).digest())
+    order = sorted(
+        classes,
+        key=lambda name: hashlib.sha256(f"{seed}/{name}".encode("utf-8", "replace")).digest(),
+    )
     first = round(FRACTIONS[0] * len(order))
     second = first + round(FRACTIONS[1] * len(order))
-    return {"train": sorted(order[:first]), "val": sorted(order[first:second]), "test": sorted(order[second:])}
+    return {
+        "train": sorted(order[:first]),
+        "val": sorted(order[first:second]),
+        "test": sorted(order[second:]),
+    }

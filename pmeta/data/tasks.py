@@ -62,7 +62,11 @@ def open_split(
         raise ValueError(f"split must be train, val or test, got {split!r}.")
     cached = open_source(root, size, channels, cache)
     has_splits = any(own for own, *_ in cached.classes)
-    chosen = None if has_splits else set(split_classes((c[1] for c in cached.classes), split_seed)[split])
+    chosen = (
+        None
+        if has_splits
+        else set(split_classes((c[1] for c in cached.classes), split_seed)[split])
+    )
     rows = [c for c in cached.classes if (c[0] == split if chosen is None else c[1] in chosen)]
     if not rows:
         raise ValueError(_no_classes(root, split, [c[0] for c in cached.classes]))
@@ -86,9 +90,13 @@ def _no_classes(root: str | Path, split: str, owners: list[str]) -> str:
 def check_enough(images: ImageSet, n_way: int, n_shot: int, n_query: int) -> None:
     """Raise unless tasks of this size can be drawn."""
     if min(n_way, n_shot, n_query) < 1:
-        raise ValueError(f"n_way, n_shot and n_query must be at least 1, got {n_way}, {n_shot} and {n_query}.")
+        raise ValueError(
+            f"n_way, n_shot and n_query must be at least 1, got {n_way}, {n_shot} and {n_query}."
+        )
     if n_way > len(images.classes):
-        raise ValueError(f"a {n_way}-way task needs {n_way} classes and {images.name} has {len(images.classes)}: lower n_way.")
+        raise ValueError(
+            f"a {n_way}-way task needs {n_way} classes and {images.name} has {len(images.classes)}: lower n_way."
+        )
     short = int((images.counts < n_shot + n_query).sum())
     if short:
         least = int(images.counts.argmin())
@@ -114,7 +122,10 @@ def sample_task(images: ImageSet, seed: int, i: int, n_way: int, n_shot: int, n_
     random = np.random.Philox(key=np.array([seed, i], dtype=np.uint64))
     classes = _choose(random, len(images.classes), n_way)
     rows = np.stack(
-        [images.starts[c] + _choose(random, int(images.counts[c]), n_shot + n_query) for c in classes]
+        [
+            images.starts[c] + _choose(random, int(images.counts[c]), n_shot + n_query)
+            for c in classes
+        ]
     )  # (n_way, n_shot + n_query)
     return Task(
         normalise(images.images[rows[:, :n_shot].ravel()]),

@@ -21,11 +21,17 @@ ENGINE = Path(__file__).parent / "engine"
 
 
 class _Model(ctypes.Structure):
-    """pm_model of pmeta.h."""
+    """pmeta_model of pmeta.h."""
 
     _fields_ = (
-        *[(name, c_size_t) for name in ("arena_bytes", "infer_bytes", "state_bytes", "input_bytes")],
-        *[(name, c_uint32) for name in ("input_type", "outputs", "rows", "steps", "batch", "classes")],
+        *[
+            (name, c_size_t)
+            for name in ("arena_bytes", "infer_bytes", "state_bytes", "input_bytes")
+        ],
+        *[
+            (name, c_uint32)
+            for name in ("input_type", "outputs", "rows", "steps", "batch", "classes")
+        ],
         *[(name, c_void_p) for name in ("file", "arena")],
         *[(name, c_size_t) for name in ("file_bytes", "arena_given", "high_water")],
         *[(name, c_uint32) for name in ("support", "fed", "in_batch", "step", "phase")],
@@ -34,18 +40,18 @@ class _Model(ctypes.Structure):
 
 
 _CALLS: dict[str, tuple[Any, ...]] = {
-    "pm_open": (POINTER(_Model), c_void_p, c_size_t),
-    "pm_start": (POINTER(_Model), c_void_p, c_size_t),
-    "pm_infer": (POINTER(_Model), c_void_p, c_void_p),
-    "pm_classes": (POINTER(_Model), c_uint32),
-    "pm_begin": (POINTER(_Model), c_uint32),
-    "pm_feed": (POINTER(_Model), c_void_p, c_uint32, POINTER(c_float)),
-    "pm_step": (POINTER(_Model),),
-    "pm_forward": (POINTER(_Model), c_void_p, c_void_p),
-    "pm_backward": (POINTER(_Model), c_void_p),
-    "pm_reset": (POINTER(_Model),),
-    "pm_read_state": (POINTER(_Model), c_void_p, c_size_t),
-    "pm_write_state": (POINTER(_Model), c_void_p, c_size_t),
+    "pmeta_open": (POINTER(_Model), c_void_p, c_size_t),
+    "pmeta_start": (POINTER(_Model), c_void_p, c_size_t),
+    "pmeta_infer": (POINTER(_Model), c_void_p, c_void_p),
+    "pmeta_classes": (POINTER(_Model), c_uint32),
+    "pmeta_begin": (POINTER(_Model), c_uint32),
+    "pmeta_feed": (POINTER(_Model), c_void_p, c_uint32, POINTER(c_float)),
+    "pmeta_step": (POINTER(_Model),),
+    "pmeta_forward": (POINTER(_Model), c_void_p, c_void_p),
+    "pmeta_backward": (POINTER(_Model), c_void_p),
+    "pmeta_reset": (POINTER(_Model),),
+    "pmeta_read_state": (POINTER(_Model), c_void_p, c_size_t),
+    "pmeta_write_state": (POINTER(_Model), c_void_p, c_size_t),
 }
 
 
@@ -65,8 +71,8 @@ def library(path: Path | None = None) -> ctypes.CDLL:
         ) from None
     for name, types in _CALLS.items():
         getattr(lib, name).argtypes = types
-    lib.pm_high_water.argtypes, lib.pm_high_water.restype = (POINTER(_Model),), c_size_t
-    lib.pm_message.argtypes, lib.pm_message.restype = (c_int,), c_char_p
+    lib.pmeta_high_water.argtypes, lib.pmeta_high_water.restype = (POINTER(_Model),), c_size_t
+    lib.pmeta_message.argtypes, lib.pmeta_message.restype = (c_int,), c_char_p
     return lib
 
 
@@ -84,15 +90,19 @@ class DeviceModel:
 
     `arena` is a buffer of the caller's own, at least `arena_bytes` long; left out, it is made here."""
 
-    def __init__(self, data: bytes, arena: np.ndarray | None = None, lib: ctypes.CDLL | None = None):
+    def __init__(
+        self, data: bytes, arena: np.ndarray | None = None, lib: ctypes.CDLL | None = None
+    ):
         self._lib = lib or library()
         self._data = np.frombuffer(data, np.uint8).copy()  # aligned
         self._m = _Model()
-        self._call("pm_open", self._data.ctypes.data, len(self._data))
+        self._call("pmeta_open", self._data.ctypes.data, len(self._data))
         self._arena = np.zeros(self.arena_bytes, np.uint8) if arena is None else arena
         if not (self._arena.flags.c_contiguous and self._arena.flags.writeable):
-            raise ValueError("the arena is one block of memory that the engine may write, got an array that is not: copy it.")
-        self._call("pm_start", self._arena.ctypes.data, self._arena.nbytes)
+            raise ValueError(
+                "the arena is one block of memory that the engine may write, got an array that is not: copy it."
+            )
+        self._call("pmeta_start", self._arena.ctypes.data, self._arena.nbytes)
         self._own_classes = self.classes
         self.meta = self._facts(data)
 
@@ -109,13 +119,15 @@ class DeviceModel:
         except (ValueError, KeyError, TypeError, RecursionError):
             fits = False
         if not fits:
-            raise EngineError("the names and shapes in the file do not fit its header: write it again with `pmeta export`.")
+            raise EngineError(
+                "the names and shapes in the file do not fit its header: write it again with `pmeta export`."
+            )
         return meta
 
     def _call(self, name: str, *args: Any) -> None:
         status = getattr(self._lib, name)(ctypes.byref(self._m), *args)
         if status:
-            raise EngineError(f"{self._lib.pm_message(status).decode()} ({name}).")
+            raise EngineError(f"{self._lib.pmeta_message(status).decode()} ({name}).")
 
     @property
     def arena_bytes(self) -> int:
@@ -135,7 +147,7 @@ class DeviceModel:
     @property
     def high_water_bytes(self) -> int:
         """Bytes of the arena that were reached so far."""
-        return self._lib.pm_high_water(ctypes.byref(self._m))
+        return self._lib.pmeta_high_water(ctypes.byref(self._m))
 
     @property
     def steps(self) -> int:
@@ -184,7 +196,9 @@ class DeviceModel:
         these alone; outputs that were meta-trained together stay together in it."""
         x, y = self._samples(x), self._labels(y)
         if len(x) != len(y) or len(x) == 0:
-            raise ValueError(f"a support set has as many labels as samples, at least one, got {len(x)} and {len(y)}.")
+            raise ValueError(
+                f"a support set has as many labels as samples, at least one, got {len(x)} and {len(y)}."
+            )
         classes = int(y.max()) + 1
         losses, milliseconds = np.zeros(self.steps, np.float32), np.zeros(self.steps)
         loss = c_float()
@@ -192,11 +206,11 @@ class DeviceModel:
             for k in range(self.steps):
                 start = perf_counter()
                 for sample, label in zip(x, y, strict=True):
-                    self._call("pm_feed", sample.ctypes.data, int(label), ctypes.byref(loss))
+                    self._call("pmeta_feed", sample.ctypes.data, int(label), ctypes.byref(loss))
                     losses[k] += loss.value / len(x)
-                self._call("pm_step")
+                self._call("pmeta_step")
                 milliseconds[k] = 1000 * (perf_counter() - start)
-        self._call("pm_classes", classes)
+        self._call("pmeta_classes", classes)
         return Adaptation(losses, milliseconds)
 
     @contextmanager
@@ -205,11 +219,13 @@ class DeviceModel:
         self.reset()
         try:
             if classes:
-                self._call("pm_classes", classes)
-            self._call("pm_begin", n)
+                self._call("pmeta_classes", classes)
+            self._call("pmeta_begin", n)
             yield
             if not all(np.isfinite(w).all() for w in self.weights().values()):
-                raise ValueError("adapted weights must be finite, these are not: the steps diverged, take other samples.")
+                raise ValueError(
+                    "adapted weights must be finite, these are not: the steps diverged, take other samples."
+                )
         except BaseException:
             self.reset()
             raise
@@ -221,15 +237,17 @@ class DeviceModel:
             for _ in range(self.steps):
                 for i, sample in enumerate(x):
                     self._feed(sample, lambda output, i=i: gradient(i, output))
-                self._call("pm_step")
+                self._call("pmeta_step")
 
     def _feed(self, sample: np.ndarray, gradient: Any) -> None:
         out = np.empty((self._m.rows, self.outputs), np.float32)
-        self._call("pm_forward", sample.ctypes.data, out.ctypes.data)
+        self._call("pmeta_forward", sample.ctypes.data, out.ctypes.data)
         g = np.ascontiguousarray(gradient(out), np.float32)
         if g.shape != out.shape:
-            raise ValueError(f"the gradient has the shape of the output, {out.shape}, got {g.shape}.")
-        self._call("pm_backward", g.ctypes.data)
+            raise ValueError(
+                f"the gradient has the shape of the output, {out.shape}, got {g.shape}."
+            )
+        self._call("pmeta_backward", g.ctypes.data)
 
     def scores(self, x: np.ndarray) -> np.ndarray:
         """The network's output for samples x (n, *input_shape). (n, outputs), or (n, rows, outputs) of episodes"""
@@ -237,7 +255,7 @@ class DeviceModel:
         rows = self._m.rows
         out = np.empty((len(x), rows, self._m.outputs // rows), np.float32)
         for sample, scores in zip(x, out, strict=True):
-            self._call("pm_infer", sample.ctypes.data, scores.ctypes.data)
+            self._call("pmeta_infer", sample.ctypes.data, scores.ctypes.data)
         return out[:, 0] if rows == 1 else out
 
     def predict(self, x: np.ndarray) -> np.ndarray:
@@ -257,27 +275,31 @@ class DeviceModel:
     def state(self) -> bytes:
         """The adapted weights as bytes."""
         state = np.empty(self.state_bytes, np.uint8)
-        self._call("pm_read_state", state.ctypes.data, state.nbytes)
+        self._call("pmeta_read_state", state.ctypes.data, state.nbytes)
         return state.tobytes()
 
     def restore(self, state: bytes) -> None:
         """Take back the weights of an earlier `state()`."""
         data = np.frombuffer(state, np.uint8).copy()
-        self._call("pm_write_state", data.ctypes.data, data.nbytes)
+        self._call("pmeta_write_state", data.ctypes.data, data.nbytes)
 
     def reset(self) -> None:
         """Back to the meta-trained weights, and to the classes that the file has."""
-        self._call("pm_reset")
+        self._call("pmeta_reset")
         if self.rows == 1:
-            self._call("pm_classes", self._own_classes)
+            self._call("pmeta_classes", self._own_classes)
 
     def save(self, path: str | Path) -> None:
         """Write a model whose first weights are the adapted ones, whole or not at all."""
-        write_atomically(Path(path), flatfile.with_state(self._data.tobytes(), self.state(), self.classes))
+        write_atomically(
+            Path(path), flatfile.with_state(self._data.tobytes(), self.state(), self.classes)
+        )
 
     def _labels(self, y: Sequence[int] | np.ndarray) -> np.ndarray:
         if self._m.rows != 1:
-            raise ValueError("labels are for a classifier, this model gives many rows for a sample: use adapt_with.")
+            raise ValueError(
+                "labels are for a classifier, this model gives many rows for a sample: use adapt_with."
+            )
         y = np.asarray(y)
         rule = f"a label is one of the model's classes, a whole number from 0 to {self.outputs - 1}, for each sample"
         if y.ndim != 1 or (len(y) and y.dtype.kind not in "iu"):
@@ -295,7 +317,9 @@ class DeviceModel:
             )
         if self.input_type == "float32" and not np.isfinite(x).all():
             bad = np.flatnonzero(~np.isfinite(x).all(axis=tuple(range(1, x.ndim))))
-            raise ValueError(f"samples must be finite, {len(bad)} of {len(x)} are not, the first is number {bad[0]}: mend it.")
+            raise ValueError(
+                f"samples must be finite, {len(bad)} of {len(x)} are not, the first is number {bad[0]}: mend it."
+            )
         return np.require(x, requirements=["C", "A"])
 
 

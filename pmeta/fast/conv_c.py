@@ -23,7 +23,9 @@ class ConvShape(NamedTuple):
 
 
 class Shape(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_int32) for name in ("batch", "height", "width", "inputs", "outputs")]
+    _fields_ = [
+        (name, ctypes.c_int32) for name in ("batch", "height", "width", "inputs", "outputs")
+    ]
 
 
 empty = partial(torch.empty, dtype=torch.float32, device="cpu")  # whatever the defaults are
@@ -76,7 +78,15 @@ def input_gradient(g: Tensor, w: Tensor) -> Tensor:
 def _winograd(x: Tensor, w: Tensor, outputs: int, turned: bool) -> Tensor:
     b, c, h, wide = x.shape
     y = empty(b, outputs, h, wide, memory_format=torch.channels_last)
-    _call("cv_winograd", Shape(b, h, wide, c, outputs), x, w.contiguous(), ctypes.c_int32(turned), y, _scratch(c, outputs))
+    _call(
+        "cv_winograd",
+        Shape(b, h, wide, c, outputs),
+        x,
+        w.contiguous(),
+        ctypes.c_int32(turned),
+        y,
+        _scratch(c, outputs),
+    )
     return y
 
 
@@ -88,7 +98,14 @@ def weight_gradient(g: Tensor, x: Tensor, w: Tensor) -> Tensor:
     thin = is_thin(w)
     scratch = empty((9 * outputs + wide + 2) * c) if thin else _scratch(c, outputs)
     name = "cv_thin_weight" if thin else "cv_winograd_weight"
-    _call(name, Shape(b, h, wide, c, outputs), x.contiguous(memory_format=torch.channels_last), g, g_w, scratch)
+    _call(
+        name,
+        Shape(b, h, wide, c, outputs),
+        x.contiguous(memory_format=torch.channels_last),
+        g,
+        g_w,
+        scratch,
+    )
     return g_w
 
 

@@ -30,7 +30,11 @@ class Pooled(NamedTuple):
 
 def norm_pool(x: Tensor, weight: Tensor, groups: int, eps: float) -> Pooled:
     """x_hat of x (B, C, H, W) where the 2x2 max-pool of weight * x_hat chooses: with a negative weight the smallest."""
-    return Pooled(*NormPool.apply(x.contiguous(memory_format=torch.channels_last), weight.detach(), groups, eps))
+    return Pooled(
+        *NormPool.apply(
+            x.contiguous(memory_format=torch.channels_last), weight.detach(), groups, eps
+        )
+    )
 
 
 def _passes(x: Tensor) -> ModuleType:
@@ -41,7 +45,9 @@ class NormPool(Function):
     """(x_hat at the chosen places, channel means of x_hat)."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, groups: int, eps: float) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, groups: int, eps: float
+    ) -> tuple[Tensor, Tensor]:
         x_hat, v, place, mean, r = _passes(x).forward(x, weight, groups, eps)
         ctx.save_for_backward(x, x_hat, v, place, mean, r)
         ctx.groups = groups
@@ -55,20 +61,41 @@ class NormPool(Function):
         if torch.is_grad_enabled():
             if g_v is not None:
                 raise NotImplementedError(TWICE)
-            return NormPoolGrad.apply(g, x, x_hat.detach(), place, mean, r, ctx.groups), None, None, None
-        return _passes(x).backward(g, g_v, x, x_hat, v, place, mean, r, ctx.groups)[0], None, None, None
+            return (
+                NormPoolGrad.apply(g, x, x_hat.detach(), place, mean, r, ctx.groups),
+                None,
+                None,
+                None,
+            )
+        return (
+            _passes(x).backward(g, g_v, x, x_hat, v, place, mean, r, ctx.groups)[0],
+            None,
+            None,
+            None,
+        )
 
 
 class NormPoolGrad(Function):
     """g(x) = r (G - mean(G) - x_hat mean(G x_hat)), where G is g at the chosen places and zero elsewhere."""
 
     @staticmethod
-    def forward(ctx: Any, g: Tensor, x: Tensor, x_hat: Tensor, place: Tensor, mean: Tensor, r: Tensor, groups: int) -> Tensor:
+    def forward(
+        ctx: Any,
+        g: Tensor,
+        x: Tensor,
+        x_hat: Tensor,
+        place: Tensor,
+        mean: Tensor,
+        r: Tensor,
+        groups: int,
+    ) -> Tensor:
         g, x, x_hat, *rest = (t.detach() for t in (g, x, x_hat, place, mean, r))
         g_x, m, a = _passes(x).backward(g, None, x, x_hat, None, *rest, groups)
         ctx.save_for_backward(g, x, x_hat, *rest, m, a)
         ctx.groups = groups
-        return cheap_again(g_x, lambda: _passes(x).backward(g, None, x, x_hat, None, *rest, groups)[0])
+        return cheap_again(
+            g_x, lambda: _passes(x).backward(g, None, x, x_hat, None, *rest, groups)[0]
+        )
 
     @staticmethod
     def backward(ctx: Any, u: Tensor):

@@ -13,7 +13,9 @@ MOST_CHANNELS = 1024
 
 
 class Shape(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_int32) for name in ("batch", "height", "width", "channels", "groups")]
+    _fields_ = [
+        (name, ctypes.c_int32) for name in ("batch", "height", "width", "channels", "groups")
+    ]
 
 
 def takes(x: Tensor) -> bool:
@@ -27,7 +29,9 @@ def forward(x: Tensor, weight: Tensor, groups: int, eps: float) -> tuple[Tensor,
     """x_hat at the chosen places, its channel means v, the places (0 to 3 of a window), mean and r = 1/std."""
     b, c, h, w = x.shape
     x_hat = _image(b, c, h // 2, w // 2)
-    place = torch.empty(x_hat.shape, dtype=torch.uint8, device="cpu", memory_format=torch.channels_last)
+    place = torch.empty(
+        x_hat.shape, dtype=torch.uint8, device="cpu", memory_format=torch.channels_last
+    )
     v, mean, r = (x.new_empty(b, c) for _ in range(3))
     _call("np_forward", x, groups, x, weight.sign(), ctypes.c_float(eps), x_hat, place, v, mean, r)
     return x_hat, v, place, mean, r
@@ -54,7 +58,16 @@ def backward(
 
 @kernel
 def twice(
-    u: Tensor, g: Tensor, x: Tensor, x_hat: Tensor, place: Tensor, mean: Tensor, r: Tensor, m: Tensor, a: Tensor, groups: int
+    u: Tensor,
+    g: Tensor,
+    x: Tensor,
+    x_hat: Tensor,
+    place: Tensor,
+    mean: Tensor,
+    r: Tensor,
+    m: Tensor,
+    a: Tensor,
+    groups: int,
 ) -> tuple[Tensor, Tensor]:
     """The derivatives of <u, g(x)> in g and in x."""
     d_g, d_x = _image(*g.shape), _image(*x.shape)
@@ -69,7 +82,9 @@ def _call(name: str, x: Tensor, groups: int, *arguments: Any) -> None:
 
 
 def _image(b: int, c: int, h: int, w: int) -> Tensor:
-    return torch.empty(b, c, h, w, dtype=torch.float32, device="cpu", memory_format=torch.channels_last)
+    return torch.empty(
+        b, c, h, w, dtype=torch.float32, device="cpu", memory_format=torch.channels_last
+    )
 
 
 def _last(t: Tensor) -> Tensor:

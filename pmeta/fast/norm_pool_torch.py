@@ -46,7 +46,16 @@ def backward(
 
 
 def twice(
-    u: Tensor, g: Tensor, x: Tensor, x_hat: Tensor, place: Tensor, mean: Tensor, r: Tensor, m: Tensor, a: Tensor, groups: int
+    u: Tensor,
+    g: Tensor,
+    x: Tensor,
+    x_hat: Tensor,
+    place: Tensor,
+    mean: Tensor,
+    r: Tensor,
+    m: Tensor,
+    a: Tensor,
+    groups: int,
 ) -> tuple[Tensor, Tensor]:
     """The derivatives of <u, g(x)> in g and in x."""
     over_group = _over_group(x.shape[1], groups, x.dtype, x.device)
@@ -55,7 +64,9 @@ def twice(
     mean_u = _rows(u).mean(1) @ over_group
     b = ((_rows(u) * _rows(x)).mean(1) @ over_group - mean * mean_u) * r  # mean(u x_hat)
     chosen = _like(u.permute(0, 2, 3, 1).reshape(-1).index_select(0, place), x_hat)
-    s = (_rows(chosen * g).sum(1) @ over_group) / n - mean_u * m  # mean((u - mean(u)) (G - mean(G)))
+    s = (
+        _rows(chosen * g).sum(1) @ over_group
+    ) / n - mean_u * m  # mean((u - mean(u)) (G - mean(G)))
     d_g = chosen.sub_(_at(mean_u)).addcmul_(x_hat, _at(b), value=-1).mul_(_at(r))
     of_x = (3 * a * b - s) * r**3
     d_x = _affine(x, of_x, (m * b + mean_u * a) * r * r - of_x * mean).addcmul_(u, _at(-a * r * r))
@@ -65,8 +76,15 @@ def twice(
 def _pool(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """The values of x that the 2x2 max-pool of weight * x chooses, and their places in the memory of x."""
     rising = bool((weight > 0).all())
-    chosen, place = aten.max_pool2d_with_indices(x if rising else x * _at(weight.sign()[None]), [2, 2], [2, 2])
-    place = place.mul_(x.shape[1]).add_(_first_places(*x.shape, x.device)).permute(0, 2, 3, 1).reshape(-1)
+    chosen, place = aten.max_pool2d_with_indices(
+        x if rising else x * _at(weight.sign()[None]), [2, 2], [2, 2]
+    )
+    place = (
+        place.mul_(x.shape[1])
+        .add_(_first_places(*x.shape, x.device))
+        .permute(0, 2, 3, 1)
+        .reshape(-1)
+    )
     if rising:
         return chosen, place
     return _like(x.permute(0, 2, 3, 1).reshape(-1).index_select(0, place), chosen), place
@@ -75,7 +93,9 @@ def _pool(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
 @lru_cache(maxsize=64)
 def _first_places(b: int, c: int, h: int, w: int, device: torch.device) -> Tensor:
     """Where each sample and channel begins in memory. (B, C, 1, 1)"""
-    first = torch.arange(0, b * c * h * w, c * h * w, device=device)[:, None] + torch.arange(c, device=device)
+    first = torch.arange(0, b * c * h * w, c * h * w, device=device)[:, None] + torch.arange(
+        c, device=device
+    )
     return _at(first)
 
 

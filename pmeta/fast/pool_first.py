@@ -57,10 +57,16 @@ class PoolFirst(TorchFunctionMode):
 
 
 def _is_plain(
-    kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False, **more: bool
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    **more: bool,
 ) -> bool:
     """Whether the windows of a max-pool are 2x2, side by side."""
     pairs = [
-        tuple(p) if isinstance(p, list | tuple) else (p, p) for p in (kernel_size, stride or kernel_size, padding, dilation)
+        tuple(p) if isinstance(p, list | tuple) else (p, p)
+        for p in (kernel_size, stride or kernel_size, padding, dilation)
     ]
     return pairs == [(2, 2), (2, 2), (0, 0), (1, 1)] and not ceil_mode

@@ -85,7 +85,9 @@ class Recorder(TorchDispatchMode):
         self.memory: dict[fx.Node, int] = {}
         """The number of the memory in which a node's tensor lies."""
         self.layout: dict[fx.Node, Hashable] = {}
-        self._views: dict[int, dict[Hashable, fx.Node]] = {}  # by address of the memory, then by layout
+        self._views: dict[
+            int, dict[Hashable, fx.Node]
+        ] = {}  # by address of the memory, then by layout
         self._last_input: fx.Node | None = None
         self._is_inside = False
         for t in inputs:
@@ -128,7 +130,10 @@ class Recorder(TorchDispatchMode):
         call = self.graph.call_function(f, noted_args, noted_kwargs)
         for i, t in enumerate(results):
             if isinstance(t, Tensor) and not self._known(t):
-                self._name(t, call if t is result else self.graph.call_function(operator.getitem, (call, i)))
+                self._name(
+                    t,
+                    call if t is result else self.graph.call_function(operator.getitem, (call, i)),
+                )
         return result
 
     def node(self, t: Tensor) -> fx.Node:
@@ -153,7 +158,11 @@ class Recorder(TorchDispatchMode):
         return self._add_input(t)
 
     def _add_input(self, t: Tensor) -> fx.Node:
-        before = self.graph.inserting_after(self._last_input) if self._last_input else self.graph.inserting_before()
+        before = (
+            self.graph.inserting_after(self._last_input)
+            if self._last_input
+            else self.graph.inserting_before()
+        )
         with before:
             node = self._last_input = self.graph.placeholder(f"input_{len(self.memory)}")
         self._name(t, node)
@@ -181,7 +190,11 @@ def _written(f: Any, args: Any, kwargs: Any) -> list[Tensor]:
     if not isinstance(f, OpOverload) or not f._schema.is_mutable:
         return []
     given = {**dict(zip((s.name for s in f._schema.arguments), args, strict=False)), **kwargs}
-    written = [given[s.name] for s in f._schema.arguments if s.alias_info and s.alias_info.is_write and s.name in given]
+    written = [
+        given[s.name]
+        for s in f._schema.arguments
+        if s.alias_info and s.alias_info.is_write and s.name in given
+    ]
     return [t for t in tree_flatten(written)[0] if isinstance(t, Tensor)]
 
 
@@ -232,7 +245,9 @@ def _drop_zeros(graph: fx.Graph, recorder: Recorder) -> None:
     for node in list(graph.nodes):
         if node.target is not aten.add.Tensor or node.kwargs:
             continue
-        zeros = [a for a in node.args if isinstance(a, fx.Node) and a.target is aten.zeros_like.default]
+        zeros = [
+            a for a in node.args if isinstance(a, fx.Node) and a.target is aten.zeros_like.default
+        ]
         others = [a for a in node.args if a not in zeros]
         if len(zeros) != 1 or not isinstance(others[0], fx.Node):
             continue
@@ -248,7 +263,9 @@ def _share(graph: fx.Graph, recorder: Recorder) -> None:
     """Let equal operations on equal inputs be one, unless something of theirs is written to or random."""
     found: dict[Hashable, fx.Node] = {}
     for node in list(graph.nodes):
-        memories = {recorder.memory[n] for n in (node, *node.all_input_nodes) if n in recorder.memory}
+        memories = {
+            recorder.memory[n] for n in (node, *node.all_input_nodes) if n in recorder.memory
+        }
         if node.op != "call_function" or memories & recorder.changed or _is_random(node.target):
             continue
         what = (node.target, node.args, tuple(node.kwargs.items()))
@@ -300,7 +317,9 @@ class Replays:
                 warnings.warn(CHANGED, stacklevel=2)
         return right
 
-    def _record(self, key: Hashable, compute: Compute, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+    def _record(
+        self, key: Hashable, compute: Compute, inputs: Sequence[Tensor]
+    ) -> Sequence[Tensor]:
         try:
             replay = self.records[key] = Replay(compute, inputs, self.share)
         except NotReplayableError:

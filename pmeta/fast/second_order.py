@@ -40,7 +40,9 @@ def _output(x: Tensor, w: Tensor, s: ConvShape) -> Tensor:
     fits = x.shape[1] == w.shape[1]  # else PyTorch says what is wrong
     if fits and conv_compiled.takes(x, w, s) and conv_compiled.is_wide(w):
         return conv_compiled.output(x, w)
-    return aten.convolution(x, w, None, s.stride, s.padding, s.dilation, False, [0] * len(s.stride), s.groups)
+    return aten.convolution(
+        x, w, None, s.stride, s.padding, s.dilation, False, [0] * len(s.stride), s.groups
+    )
 
 
 def _input_gradient(g: Tensor, x: Tensor, w: Tensor, s: ConvShape) -> Tensor:
@@ -58,7 +60,9 @@ def _weight_gradient(g: Tensor, x: Tensor, w: Tensor, s: ConvShape) -> Tensor:
 def _gradient(g: Tensor, x: Tensor, w: Tensor, s: ConvShape, of: int) -> Tensor:
     """The gradient of the input (0) or of the weight (1), which itself gives but its size."""
     out_pad, mask = [0] * len(s.stride), [of == 0, of == 1, False]
-    return aten.convolution_backward(g, x, w, None, s.stride, s.padding, s.dilation, False, out_pad, s.groups, mask)[of]
+    return aten.convolution_backward(
+        g, x, w, None, s.stride, s.padding, s.dilation, False, out_pad, s.groups, mask
+    )[of]
 
 
 def cheap_again(t: Tensor, compute: Callable[[], Tensor]) -> Tensor:
@@ -78,7 +82,9 @@ def _kept(ctx: Any) -> tuple[Tensor, Tensor]:
     if ctx.again is None:
         return g, other
     if torch.is_grad_enabled():
-        raise NotImplementedError("a gradient that is computed again has no third derivative: set pool_first=False for one.")
+        raise NotImplementedError(
+            "a gradient that is computed again has no third derivative: set pool_first=False for one."
+        )
     return ctx.again(), other
 
 
@@ -86,7 +92,9 @@ class Conv(Function):
     """y = conv(x, w)."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, w: Tensor, shape: ConvShape, gate: Gate | None = None) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, w: Tensor, shape: ConvShape, gate: Gate | None = None
+    ) -> Tensor:
         ctx.save_for_backward(x, w)
         ctx.shape, ctx.gate = shape, gate or Gate()
         return _output(x, w, shape)

@@ -22,7 +22,9 @@ def clip(pi: Tensor, rho: float) -> Tensor:
     n_channels = pi.shape[-1]
     if rho > 0:
         pi_sorted, order = pi.sort(dim=-1, stable=True)
-        c = (pi_sorted.cumsum(-1) < rho - 1e-6).sum(-1, keepdim=True) + 1  # the smallest c with a sum of at least rho
+        c = (pi_sorted.cumsum(-1) < rho - 1e-6).sum(
+            -1, keepdim=True
+        ) + 1  # the smallest c with a sum of at least rho
         places = torch.arange(n_channels, device=pi.device).expand_as(order)
         rank = torch.empty_like(order).scatter_(-1, order, places)
         pi = pi * (rank >= c.clamp(max=n_channels - 1))
@@ -40,7 +42,9 @@ def scores(module: dict[str, Tensor], v: Tensor, rho: float, batch: int | None) 
     `v` (B, C) are channel means. The mean runs over micro-batches of `batch` samples, None for all of them. Returns gamma,
     a row for each micro-batch. (ceil(B / batch), C)
     """
-    z = F.linear(F.relu(F.linear(v, module["W1"], module["b1"])), module["W2"], module["b2"])  # (B, C)
+    z = F.linear(
+        F.relu(F.linear(v, module["W1"], module["b1"])), module["W2"], module["b2"]
+    )  # (B, C)
     if batch is None or batch >= len(z):
         z = z.mean(0, keepdim=True)
     elif batch > 1:
@@ -68,7 +72,11 @@ def init_attention(layers: list[Layer], generator: torch.Generator) -> dict[str,
 
 def init_static(layers: list[Layer]) -> dict[str, Tensor]:
     """alpha^Ch of Table 4: one static factor for each input and output channel, 1 at first."""
-    sides = [(f"{layer.name}.{side}.alpha", c) for layer in layers for side, c in (("fw", layer.c_in), ("bw", layer.c_out))]
+    sides = [
+        (f"{layer.name}.{side}.alpha", c)
+        for layer in layers
+        for side, c in (("fw", layer.c_in), ("bw", layer.c_out))
+    ]
     return {name: torch.ones(c) for name, c in sides}
 
 
@@ -88,7 +96,9 @@ class Gammas:
     batch: int | None
     """Samples in a micro-batch, which share their scores; None: all."""
 
-    def __call__(self, layer: Layer, side: str, tensor: Tensor, share: float = 1.0) -> Tensor | None:
+    def __call__(
+        self, layer: Layer, side: str, tensor: Tensor, share: float = 1.0
+    ) -> Tensor | None:
         """gamma of one side of a layer, (1, C) for all samples or a row for each (B, C); None stands for 1 everywhere.
 
         `share`: where `tensor` leaves out places at which it is zero, the share of those that it has."""
@@ -101,6 +111,10 @@ class Gammas:
             return None
         v = channel_means(layer, tensor)  # (B, C)
         v = v if share == 1 else v * share
-        module = {key: self.params[f"{layer.name}.{side}.{key}"] for key in ("W1", "b1", "W2", "b2")}
-        gamma = scores(module, v if side == "fw" else unit_rms(v), rho, self.batch)  # Eq. 10, Eq. 11
+        module = {
+            key: self.params[f"{layer.name}.{side}.{key}"] for key in ("W1", "b1", "W2", "b2")
+        }
+        gamma = scores(
+            module, v if side == "fw" else unit_rms(v), rho, self.batch
+        )  # Eq. 10, Eq. 11
         return gamma if len(gamma) == 1 else gamma.repeat_interleave(self.batch or 1, 0)[: len(v)]

@@ -19,7 +19,10 @@ def repeated(tensors: dict[str, Tensor], classes: int) -> dict[str, Tensor]:
     if not 1 <= classes <= 65535:
         raise ValueError(f"--classes must be from 1 to 65535, got {classes}.")
     found = {name: tensors[name] for name in WEIGHTS if name in tensors}
-    return {**tensors, **{name: w[[i % len(w) for i in range(classes)]] for name, w in found.items()}}
+    return {
+        **tensors,
+        **{name: w[[i % len(w) for i in range(classes)]] for name, w in found.items()},
+    }
 
 
 def among(classes: int) -> Loss:

@@ -58,7 +58,9 @@ class InnerLoop:
 
     def __post_init__(self) -> None:
         if self.batch is not None and self.batch < 1:
-            raise ValueError(f"a micro-batch has at least 1 sample, got batch={self.batch}: leave it out for the whole set.")
+            raise ValueError(
+                f"a micro-batch has at least 1 sample, got batch={self.batch}: leave it out for the whole set."
+            )
 
     def adapt(self, meta: Meta, support: tuple[Any, Any]) -> Adapted:
         """The weights after K steps on `support` = (x, y), and the scores used on the way."""
@@ -83,7 +85,10 @@ class InnerLoop:
         None where a parameter of no layer is updated, since nobody knows what reads it."""
         ever = meta.mask.any(0).tolist()
         first = ever.index(True) if True in ever else 0
-        if any(alive and layer.kind == "param" for layer, alive in zip(self.net.layers, ever, strict=True)):
+        if any(
+            alive and layer.kind == "param"
+            for layer, alive in zip(self.net.layers, ever, strict=True)
+        ):
             first = 0
         return frozenset(layer.name for layer in self.net.layers[:first])
 
@@ -99,7 +104,11 @@ class InnerLoop:
         self, meta: Meta, w: Weights, k: int, support: tuple[Any, Any], kept: Kept | None = None
     ) -> tuple[Weights, Scores]:
         """One step k from the weights w; `kept` holds what earlier steps on the same support set have computed for this one."""
-        live = [layer for layer, alive in zip(self.net.layers, meta.mask[k].tolist(), strict=True) if alive]
+        live = [
+            layer
+            for layer, alive in zip(self.net.layers, meta.mask[k].tolist(), strict=True)
+            if alive
+        ]
         if not live:
             return w, {}
         x, y = support
@@ -108,7 +117,8 @@ class InnerLoop:
         size = len(x) if at_once else self.batch or 1
         kept = kept if at_once else None
         parts = [
-            self._gradients(w, gammas, live, (x[i : i + size], y[i : i + size]), len(x), kept) for i in range(0, len(x), size)
+            self._gradients(w, gammas, live, (x[i : i + size], y[i : i + size]), len(x), kept)
+            for i in range(0, len(x), size)
         ]
         g_w = parts[0][0]
         for more, _ in parts[1:]:
@@ -120,21 +130,38 @@ class InnerLoop:
         return new, _joined([used for _, used in parts])
 
     def _gradients(
-        self, w: Weights, gammas: Gammas, live: list[Layer], part: tuple[Any, Any], n: int, kept: Kept | None
+        self,
+        w: Weights,
+        gammas: Gammas,
+        live: list[Layer],
+        part: tuple[Any, Any],
+        n: int,
+        kept: Kept | None,
     ) -> tuple[Weights, Scores]:
         """gamma * g(w_l) of the live layers on one part of a support set of n samples."""
         tied = [layer for layer in live if layer.kind != "param"]
         alone = [layer.name for layer in live if layer.kind == "param"]
         if not self.second_order:
             w = {name: t.detach() for name, t in w.items()}
-        w = {**w, **{name: w[name].detach().requires_grad_() for name in alone if not w[name].requires_grad}}
+        w = {
+            **w,
+            **{
+                name: w[name].detach().requires_grad_()
+                for name in alone
+                if not w[name].requires_grad
+            },
+        }
         hooks: list[RemovableHandle] = []
         with torch.enable_grad():
-            output, tape = self.net.run(w, part[0], tied, *self._edits(gammas, hooks), self.pool_first, kept)
+            output, tape = self.net.run(
+                w, part[0], tied, *self._edits(gammas, hooks), self.pool_first, kept
+            )
             total = _sum_of_losses(self.loss(output, part[1]), len(part[0])) / n
             inputs = [tape[layer.name].y for layer in tied] + [w[name] for name in alone]
             with tape.gate.shut():
-                g = torch.autograd.grad(total, inputs, create_graph=self.second_order, allow_unused=True)
+                g = torch.autograd.grad(
+                    total, inputs, create_graph=self.second_order, allow_unused=True
+                )
         for hook in hooks:
             hook.remove()  # the outer backward pass comes through here too
         _check_used(tied, alone, g)
@@ -143,8 +170,16 @@ class InnerLoop:
         for layer, g_y in zip(tied, g[: len(tied)], strict=True):
             stored = tape[layer.name] if self.second_order else tape[layer.name].detached()
             gamma_fw = gammas(layer, "fw", stored.seen) if self.method.sparse_fw == "w" else None
-            gamma_bw = gammas(layer, "bw", g_y, stored.share) if self.method.sparse_bw == "w" else None
-            g_w.update(zip(layer.params, weight_gradients(layer, stored.x, g_y, gamma_fw, gamma_bw), strict=True))  # Eq. 13
+            gamma_bw = (
+                gammas(layer, "bw", g_y, stored.share) if self.method.sparse_bw == "w" else None
+            )
+            g_w.update(
+                zip(
+                    layer.params,
+                    weight_gradients(layer, stored.x, g_y, gamma_fw, gamma_bw),
+                    strict=True,
+                )
+            )  # Eq. 13
             scores[layer.name] = (gamma_fw, gamma_bw)
         return g_w, scores
 
@@ -155,7 +190,9 @@ class InnerLoop:
             return scale(layer, x, gammas(layer, "fw", x))
 
         def edit_y(layer: Layer, y: Tensor) -> Tensor:
-            passed_on = y.view_as(y)  # a hook on y itself may come after autograd.grad has taken its gradient
+            passed_on = y.view_as(
+                y
+            )  # a hook on y itself may come after autograd.grad has taken its gradient
             hooks.append(passed_on.register_hook(lambda g: scale(layer, g, gammas(layer, "bw", g))))
             return passed_on
 
@@ -188,13 +225,18 @@ def _joined(parts: list[Scores]) -> Scores:
         kept = [g.detach() for g in gammas if g is not None]
         return torch.cat(kept) if kept else None
 
-    return {name: (join([p[name][0] for p in parts]), join([p[name][1] for p in parts])) for name in parts[0]}
+    return {
+        name: (join([p[name][0] for p in parts]), join([p[name][1] for p in parts]))
+        for name in parts[0]
+    }
 
 
 def _check(net: Network, meta: Meta, support: tuple[Any, Any]) -> None:
     x, y = support
     if len(x) == 0 or len(x) != len(y):
-        raise ValueError(f"a support set has as many targets as samples, at least one, got {len(x)} samples, {len(y)} targets.")
+        raise ValueError(
+            f"a support set has as many targets as samples, at least one, got {len(x)} samples, {len(y)} targets."
+        )
     if meta.alpha.dim() != 2 or meta.alpha.shape[1] != len(net.layers) or len(meta.alpha) == 0:
         raise ValueError(
             f"alpha has a row for each step, at least one, and a column for each of the {len(net.layers)} layers, "
@@ -206,7 +248,9 @@ def _check(net: Network, meta: Meta, support: tuple[Any, Any]) -> None:
             f"got shape {tuple(meta.mask.shape)}."
         )
     if meta.w.keys() != dict(net.model.named_parameters()).keys():
-        raise ValueError("the weights have the names of the model's parameters, got others: take them from net.weights().")
+        raise ValueError(
+            "the weights have the names of the model's parameters, got others: take them from net.weights()."
+        )
     if (meta.alpha < 0).any():
         k, l = (meta.alpha < 0).nonzero()[0].tolist()
         raise ValueError(

@@ -28,7 +28,11 @@ class Meta:
     def parameters(self) -> dict[str, Tensor]:
         """Every tensor that the outer loop trains, by name."""
         w = {f"w/{name}": t for name, t in self.w.items()}
-        return {**w, "alpha": self.alpha, **{f"attention/{name}": t for name, t in self.attention.items()}}
+        return {
+            **w,
+            "alpha": self.alpha,
+            **{f"attention/{name}": t for name, t in self.attention.items()},
+        }
 
     def with_parameters(self, parameters: dict[str, Tensor]) -> "Meta":
         """The same with other tensors in place of those of `parameters()`."""
@@ -45,14 +49,22 @@ class Meta:
         return self.mask & (self.alpha.detach() > 0)
 
 
-def init_meta(net: Network, method: Method, inner_steps: int, alpha_0: float, generator: torch.Generator) -> Meta:
+def init_meta(
+    net: Network, method: Method, inner_steps: int, alpha_0: float, generator: torch.Generator
+) -> Meta:
     """The start of meta-training: the model's own weights, step sizes alpha_0, and attention that changes little yet."""
     if inner_steps < 1:
-        raise ValueError(f"inner_steps must be at least 1, got {inner_steps}: without a step nothing is adapted.")
+        raise ValueError(
+            f"inner_steps must be at least 1, got {inner_steps}: without a step nothing is adapted."
+        )
     if not alpha_0 > 0:
-        raise ValueError(f"the first step size alpha_0 must be positive, got {alpha_0}: a zero step updates nothing.")
+        raise ValueError(
+            f"the first step size alpha_0 must be positive, got {alpha_0}: a zero step updates nothing."
+        )
     is_head = torch.tensor([layer == net.head for layer in net.layers])
-    mask = {"all": torch.ones_like(is_head), "head": is_head, "body": ~is_head}[method.update].repeat(inner_steps, 1)
+    mask = {"all": torch.ones_like(is_head), "head": is_head, "body": ~is_head}[
+        method.update
+    ].repeat(inner_steps, 1)
     attended = [layer for layer in net.layers if has_scores(net, layer)]
     attention: Weights = {}
     if method.scores == "attention":
@@ -61,4 +73,9 @@ def init_meta(net: Network, method: Method, inner_steps: int, alpha_0: float, ge
         attention = init_static(attended)
     w = net.weights()
     like = next(iter(w.values()))
-    return Meta(w, alpha_0 * mask.to(like), {name: t.to(like) for name, t in attention.items()}, mask.to(like.device))
+    return Meta(
+        w,
+        alpha_0 * mask.to(like),
+        {name: t.to(like) for name, t in attention.items()},
+        mask.to(like.device),
+    )

@@ -26,9 +26,14 @@ class Method:
     """What gamma_bw multiplies: w, the weight gradient g(w_l), or y, the gradient g(y_l) itself (Table 7)."""
 
     def __post_init__(self) -> None:
-        for flag, rho in (("clip_ratio_fw", self.clip_ratio_fw), ("clip_ratio_bw", self.clip_ratio_bw)):
+        for flag, rho in (
+            ("clip_ratio_fw", self.clip_ratio_fw),
+            ("clip_ratio_bw", self.clip_ratio_bw),
+        ):
             if rho is not None and not 0 <= rho < 1:
-                raise ValueError(f"clip ratio rho must be in [0, 1), got {flag}={rho}: at 1 no channel is left to update.")
+                raise ValueError(
+                    f"clip ratio rho must be in [0, 1), got {flag}={rho}: at 1 no channel is left to update."
+                )
         for flag, value, known in (
             ("update", self.update, ("all", "head", "body")),
             ("scores", self.scores, ("none", "attention", "static")),
@@ -38,7 +43,9 @@ class Method:
             if value not in known:
                 raise ValueError(f"{flag} must be one of {', '.join(known)}, got {value!r}.")
         if self.scores != "attention" and (self.sparse_fw, self.sparse_bw) != ("w", "w"):
-            raise ValueError("sparse_fw='x' and sparse_bw='y' multiply by attention scores: set scores='attention'.")
+            raise ValueError(
+                "sparse_fw='x' and sparse_bw='y' multiply by attention scores: set scores='attention'."
+            )
 
 
 METHODS = {
@@ -47,7 +54,9 @@ METHODS = {
     "boil": Method("BOIL", update="body"),
     "maml++": Method("MAML++", learn_alpha=True),
     "pmeta-lr": Method("p-Meta (LR)", learn_alpha=True, sparse_alpha=True),
-    "pmeta": Method("p-Meta (LR+attention)", learn_alpha=True, sparse_alpha=True, scores="attention"),
+    "pmeta": Method(
+        "p-Meta (LR+attention)", learn_alpha=True, sparse_alpha=True, scores="attention"
+    ),
 }
 
 

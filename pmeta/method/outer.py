@@ -38,7 +38,9 @@ Task = tuple[Any, Any, Any, Any]
 """Support samples and targets, query samples and targets."""
 
 
-def task_gradient(loop: InnerLoop, meta: Meta, task: Task, chunk: int | None = None) -> MetaGradient:
+def task_gradient(
+    loop: InnerLoop, meta: Meta, task: Task, chunk: int | None = None
+) -> MetaGradient:
     """The gradient of the query loss after adaptation, l(w^{i,K}; Q^i), in all that is trained (Eqs. 2, 7, 8 and 15).
 
     The query gradient is taken at w^{i,K} in chunks of `chunk` samples (None: as many as CHUNK_WORDS holds), then sent back
@@ -71,7 +73,9 @@ class TaskGradients:
 
     def total(self, meta: Meta, tasks: Iterable[Task]) -> MetaGradient:
         """The sum over a batch of tasks, in their order."""
-        total = MetaGradient({n: torch.zeros_like(t) for n, t in meta.parameters().items()}, 0.0, 0.0, 0)
+        total = MetaGradient(
+            {n: torch.zeros_like(t) for n, t in meta.parameters().items()}, 0.0, 0.0, 0
+        )
         for task in tasks:
             part = self(meta, task)
             for n, g in part.gradients.items():
@@ -98,7 +102,9 @@ def _gradient(loop: InnerLoop, meta: Meta, task: Task, chunk: int | None = None)
         adapted = loop.steps(start, support).w
         g_w, loss, correct = query_gradient(loop, adapted, query_x, query_y, chunk)
         gradients = _sent_back(adapted, start, g_w)
-    squares = torch.stack([d.square().sum() for d in gradients.values()]).sum()  # Adam squares them too
+    squares = torch.stack(
+        [d.square().sum() for d in gradients.values()]
+    ).sum()  # Adam squares them too
     return [*gradients.values(), loss, correct, (squares + loss).isfinite()]
 
 
@@ -107,7 +113,9 @@ def _read(meta: Meta, found: Sequence[Tensor]) -> MetaGradient:
     by_name = dict(zip(meta.parameters(), gradients, strict=True))
     if is_finite:
         return MetaGradient(by_name, float(loss), float(correct), 1)
-    return MetaGradient({n: torch.zeros_like(d) for n, d in by_name.items()}, 0.0, 0.0, 0, skipped=1)
+    return MetaGradient(
+        {n: torch.zeros_like(d) for n, d in by_name.items()}, 0.0, 0.0, 0, skipped=1
+    )
 
 
 def _sent_back(adapted: Weights, start: Meta, g_w: Weights) -> dict[str, Tensor]:
@@ -115,7 +123,10 @@ def _sent_back(adapted: Weights, start: Meta, g_w: Weights) -> dict[str, Tensor]
     inputs = start.parameters()
     product = torch.stack([(adapted[name] * g_w[name]).sum() for name in adapted]).sum()
     g = torch.autograd.grad(product, list(inputs.values()), allow_unused=True)
-    return {n: torch.zeros_like(t) if d is None else d for (n, t), d in zip(inputs.items(), g, strict=True)}
+    return {
+        n: torch.zeros_like(t) if d is None else d
+        for (n, t), d in zip(inputs.items(), g, strict=True)
+    }
 
 
 def _sent_back_in_steps(
@@ -153,7 +164,12 @@ def query_gradient(
 
 def _hits(output: Any, y: Any) -> Tensor:
     """How many samples have their largest output at the target's place; nan where that makes no sense."""
-    if isinstance(output, Tensor) and isinstance(y, Tensor) and not y.is_floating_point() and (output.dim(), y.dim()) == (2, 1):
+    if (
+        isinstance(output, Tensor)
+        and isinstance(y, Tensor)
+        and not y.is_floating_point()
+        and (output.dim(), y.dim()) == (2, 1)
+    ):
         return (output.argmax(1) == y).sum().double()
     return torch.tensor(math.nan)
 
@@ -193,7 +209,13 @@ class Schedule:
 class Outer:
     """The outer optimiser: a Meta in training and its Adam moments, both of which `state()` gives and `load()` takes."""
 
-    def __init__(self, loop: InnerLoop, meta: Meta, schedule: Schedule, choose: Callable[[Meta], Meta] | None = None):
+    def __init__(
+        self,
+        loop: InnerLoop,
+        meta: Meta,
+        schedule: Schedule,
+        choose: Callable[[Meta], Meta] | None = None,
+    ):
         """`choose` says at `freeze_at` which step sizes live on; by default those that are not small."""
         self.loop, self.schedule, self.gradients = loop, schedule, TaskGradients(loop)
         self.meta = meta.map(lambda t: t.detach().clone().requires_grad_())
@@ -202,7 +224,9 @@ class Outer:
         self.kib = input_kib(loop.net).to(meta.alpha)
         self.done = self.steps = self.bad_in_a_row = 0
         self.frozen = not loop.method.sparse_alpha
-        self.moments = {n: (torch.zeros_like(t), torch.zeros_like(t)) for n, t in meta.parameters().items()}
+        self.moments = {
+            n: (torch.zeros_like(t), torch.zeros_like(t)) for n, t in meta.parameters().items()
+        }
 
     def base_rate(self, name: str) -> float:
         """beta of one trained tensor."""
@@ -210,7 +234,11 @@ class Outer:
             return self.schedule.alpha_lr if self.loop.method.learn_alpha else 0.0
         if name.startswith("w/"):
             return self.schedule.lr
-        return self.schedule.attention_bias_lr if name.endswith((".b2", ".alpha")) else self.schedule.attention_lr
+        return (
+            self.schedule.attention_bias_lr
+            if name.endswith((".b2", ".alpha"))
+            else self.schedule.attention_lr
+        )
 
     def gradient(self, tasks: Iterable[Task]) -> MetaGradient:
         """The meta-gradient of a batch of tasks."""
@@ -231,12 +259,16 @@ class Outer:
     @torch.no_grad()
     def _step(self, mean: dict[str, Tensor]) -> None:
         if not self.frozen:
-            mean["alpha"] = mean["alpha"] + lasso_gradient(mean["alpha"], self.kib, self.schedule.penalty(self.done))  # Eq. 9
+            mean["alpha"] = mean["alpha"] + lasso_gradient(
+                mean["alpha"], self.kib, self.schedule.penalty(self.done)
+            )  # Eq. 9
         self.steps += 1
         for name, tensor in self.meta.parameters().items():
             rate = self.base_rate(name) * self.schedule.rate(self.done)
             adam_step(tensor, mean[name], *self.moments[name], rate, self.steps)
-            if name == "alpha" or (name.startswith("attention/") and name.endswith(".alpha")):  # the latter is alpha^Ch
+            if name == "alpha" or (
+                name.startswith("attention/") and name.endswith(".alpha")
+            ):  # the latter is alpha^Ch
                 tensor.clamp_(min=0)
         self.meta.alpha.mul_(self.meta.mask)
 
@@ -264,10 +296,16 @@ class Outer:
                 self.moments[name][0].copy_(state[f"adam/first/{name}"])
                 self.moments[name][1].copy_(state[f"adam/second/{name}"])
         self.meta = replace(self.meta, mask=state["mask"].to(self.meta.mask))
-        self.done, self.steps, self.frozen = int(state["done"]), int(state["steps"]), bool(state["frozen"])
+        self.done, self.steps, self.frozen = (
+            int(state["done"]),
+            int(state["steps"]),
+            bool(state["frozen"]),
+        )
 
 
-def adam_step(tensor: Tensor, g: Tensor, first: Tensor, second: Tensor, rate: float, t: int) -> None:
+def adam_step(
+    tensor: Tensor, g: Tensor, first: Tensor, second: Tensor, rate: float, t: int
+) -> None:
     """Step t of Adam (Kingma & Ba 2015), in place: the moments of the gradient g, then the tensor.
 
     That of torch.optim imports the compiler, which takes as long as torch itself."""

@@ -54,21 +54,33 @@ def updated_layers(net: Network, updates: Tensor) -> list[list[str]]:
 
 def mu_fw_bound(net: Network, method: Method) -> dict[str, float]:
     """The most that mu_fw of each layer can be, whatever the data; layers that are dense are left out."""
-    clipped = method.scores == "attention" and method.sparse_fw == "w" and method.clip_ratio_fw is not None
+    clipped = (
+        method.scores == "attention"
+        and method.sparse_fw == "w"
+        and method.clip_ratio_fw is not None
+    )
     return bound_mu_fw(net.ops, method.clip_ratio_fw or 0.0) if clipped else {}
 
 
-def fit_budget(net: Network, meta: Meta, method: Method, budget: int, samples: int, batch: int = 1) -> Meta:
+def fit_budget(
+    net: Network, meta: Meta, method: Method, budget: int, samples: int, batch: int = 1
+) -> Meta:
     """Drop layers until the exact peak of every step fits in `budget` bytes, mu_fw being at its bound.
 
     Each time goes the layer whose step size is least for the memory that it takes: the accumulator of its gradient, its own
     input, and all that the backward pass down to it drags along; or, since low layers share what they drag along, some lowest
     layers together. What fits again in the end is taken back, the largest step size first.
     """
-    memory = Memory(net, mu_fw_bound(net, method), method.scores == "attention", samples, min(batch, samples))
-    fits = torch.tensor([layer.kind != "param" and memory.peak([layer.name]) <= budget for layer in net.layers])
+    memory = Memory(
+        net, mu_fw_bound(net, method), method.scores == "attention", samples, min(batch, samples)
+    )
+    fits = torch.tensor(
+        [layer.kind != "param" and memory.peak([layer.name]) <= budget for layer in net.layers]
+    )
     if not fits.any():
-        cheapest = min((memory.peak([layer.name]), layer.name) for layer in net.layers if layer.kind != "param")
+        cheapest = min(
+            (memory.peak([layer.name]), layer.name) for layer in net.layers if layer.kind != "param"
+        )
         raise ValueError(
             f"memory budget of {budget} bytes is too small to update any layer: {cheapest[1]} alone takes {cheapest[0]}, give "
             f"at least that."
@@ -78,7 +90,10 @@ def fit_budget(net: Network, meta: Meta, method: Method, budget: int, samples: i
     if not (keep & fits.to(alpha.device)).any():
         keep |= _largest(alpha, meta.mask & fits.to(alpha.device))
     for k in range(len(keep)):
-        size = {name: float(alpha[k, net.index(name)]) for name in updated_layers(net, keep[k : k + 1])[0]}
+        size = {
+            name: float(alpha[k, net.index(name)])
+            for name in updated_layers(net, keep[k : k + 1])[0]
+        }
         for name in size.keys() - memory.fitting(size, budget):
             keep[k, net.index(name)] = False
     return with_mask(meta, keep)
@@ -102,7 +117,10 @@ class Memory:
     def needed_for(self, names: list[str], update: list[str]) -> float:
         """Words that some layers of `update` alone make a step keep: stored inputs, and the accumulators of their gradients."""
         rest = [other for other in update if other not in names]
-        both = [sum(stored_words(self.net.ops, layers, self.mu_fw, "exact", self.attention)) for layers in (update, rest)]
+        both = [
+            sum(stored_words(self.net.ops, layers, self.mu_fw, "exact", self.attention))
+            for layers in (update, rest)
+        ]
         return self.batch * (both[0] - both[1]) + weight_words(self.net.ops, names)
 
     def fitting(self, size: dict[str, float], budget: int) -> list[str]:
@@ -110,7 +128,10 @@ class Memory:
         layers = list(size)
         while self.peak(layers) > budget:
             droppable = [[name] for name in layers] + [layers[:i] for i in range(2, len(layers))]
-            worth = [sum(size[name] for name in names) / self.needed_for(names, layers) for names in droppable]
+            worth = [
+                sum(size[name] for name in names) / self.needed_for(names, layers)
+                for names in droppable
+            ]
             dropped = droppable[worth.index(min(worth))]
             layers = [name for name in layers if name not in dropped]
         for name in sorted(size, key=lambda name: (size[name], self.net.index(name)), reverse=True):

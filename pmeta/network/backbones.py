@@ -49,9 +49,13 @@ class FourConv(nn.Module):
         self.pool = _pool(pool)
         c, h, w = image
         if min(h, w) < 16:
-            raise ValueError(f"4Conv halves the image four times and needs at least 16x16 pixels, got {h}x{w}.")
+            raise ValueError(
+                f"4Conv halves the image four times and needs at least 16x16 pixels, got {h}x{w}."
+            )
         for b in range(1, 5):
-            self.add_module(f"conv{b}", nn.Conv2d(c if b == 1 else channels, channels, 3, padding=1, bias=False))
+            self.add_module(
+                f"conv{b}", nn.Conv2d(c if b == 1 else channels, channels, 3, padding=1, bias=False)
+            )
             self.add_module(f"norm{b}", _norm(norm, channels, groups))
         self.fc = nn.Linear(channels * (h // 16) * (w // 16), n_way)
 
@@ -69,7 +73,9 @@ class ResidualBlock(nn.Module):
         super().__init__()
         self.pool = _pool(pool)
         for i in range(1, 4):
-            self.add_module(f"conv{i}", nn.Conv2d(c_in if i == 1 else c_out, c_out, 3, padding=1, bias=False))
+            self.add_module(
+                f"conv{i}", nn.Conv2d(c_in if i == 1 else c_out, c_out, 3, padding=1, bias=False)
+            )
             self.add_module(f"norm{i}", _norm(norm, c_out, groups))
         self.shortcut = nn.Conv2d(c_in, c_out, 1, bias=False)
         self.shortcut_norm = _norm(norm, c_out, groups)
@@ -132,7 +138,9 @@ class MLPPolicy(nn.Module):
             self.add_module(f"fc{i + 1}", nn.Linear(sizes[i], sizes[i + 1]))
         self.log_std = nn.Parameter(torch.zeros(action))
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:  # (..., observation) -> (..., action), (action,)
+    def forward(
+        self, x: Tensor
+    ) -> tuple[Tensor, Tensor]:  # (..., observation) -> (..., action), (action,)
         for i in range(1, self.depth):
             x = F.relu(self.get_submodule(f"fc{i}")(x))
         return self.get_submodule(f"fc{self.depth}")(x), self.log_std

@@ -53,7 +53,9 @@ class Record(NamedTuple):
         return self.x if self.v is None else self.v
 
     def detached(self) -> "Record":
-        return Record(self.x.detach(), self.y, None if self.v is None else self.v.detach(), self.share)
+        return Record(
+            self.x.detach(), self.y, None if self.v is None else self.v.detach(), self.share
+        )
 
 
 class Tape(dict[str, Record]):
@@ -98,7 +100,9 @@ class Network:
         Raises ValueError with the names there are when there is no such layer."""
         names = [layer.name for layer in self.layers]
         if name not in names:
-            raise ValueError(f"layers are named as in the model, got {name!r}: the names are {', '.join(names)}.")
+            raise ValueError(
+                f"layers are named as in the model, got {name!r}: the names are {', '.join(names)}."
+            )
         return names.index(name)
 
     @cached_property
@@ -113,8 +117,14 @@ class Network:
     @cached_property
     def pooled(self) -> frozenset[str]:
         """The group norms whose output goes through a 2x2 max-pool and nowhere else, but for a ReLU on the way."""
-        group_norms = {layer.name for layer in self.layers if isinstance(layer.module, nn.GroupNorm)}
-        return frozenset(op.name for i, op in enumerate(self.ops) if op.name in group_norms and _is_pooled(self.ops, i))
+        group_norms = {
+            layer.name for layer in self.layers if isinstance(layer.module, nn.GroupNorm)
+        }
+        return frozenset(
+            op.name
+            for i, op in enumerate(self.ops)
+            if op.name in group_norms and _is_pooled(self.ops, i)
+        )
 
     def run(
         self,
@@ -137,7 +147,10 @@ class Network:
         if mode and x.dim() == 4:
             x = x.contiguous(memory_format=torch.channels_last)
         kept = kept or Kept(frozenset(), {})
-        with _taping(self, tape, {layer.name for layer in taped}, edit_x, edit_y, mode, kept), mode or nullcontext():
+        with (
+            _taping(self, tape, {layer.name for layer in taped}, edit_x, edit_y, mode, kept),
+            mode or nullcontext(),
+        ):
             output = functional_call(self.model, w, (x,))
         return output, tape
 
@@ -147,7 +160,11 @@ def _is_pooled(ops: tuple[Op, ...], i: int) -> bool:
     if len(readers) != 1 or len(ops[i].x) != 3:
         return False
     reader = ops[readers[0]]
-    return _is_pooled(ops, readers[0]) if reader.kind == "relu" else reader.kind == "maxpool" and not reader.kernel
+    return (
+        _is_pooled(ops, readers[0])
+        if reader.kind == "relu"
+        else reader.kind == "maxpool" and not reader.kernel
+    )
 
 
 def _forward(layer: Layer, x: Tensor, edit_x: Edit, gate: Gate) -> Record:
@@ -166,7 +183,9 @@ def _forward(layer: Layer, x: Tensor, edit_x: Edit, gate: Gate) -> Record:
 
 def _affine(m: Any, x_hat: Tensor) -> Tensor:
     weight = _channels(m.weight, x_hat)
-    return x_hat * weight if m.bias is None else torch.addcmul(_channels(m.bias, x_hat), x_hat, weight)
+    return (
+        x_hat * weight if m.bias is None else torch.addcmul(_channels(m.bias, x_hat), x_hat, weight)
+    )
 
 
 def _normalised(m: nn.Module, x: Tensor) -> Tensor:
@@ -186,7 +205,13 @@ def _norm_pool(layer: Layer, x: Tensor) -> Record:
 
 @contextmanager
 def _taping(
-    net: Network, tape: Tape, taped: set[str], edit_x: Edit, edit_y: Edit, mode: PoolFirst | None, kept: Kept
+    net: Network,
+    tape: Tape,
+    taped: set[str],
+    edit_x: Edit,
+    edit_y: Edit,
+    mode: PoolFirst | None,
+    kept: Kept,
 ) -> Iterator[None]:
     """Let the modules of the layers run our way, and those named in `taped` write on the tape."""
 
@@ -196,7 +221,11 @@ def _taping(
         def compute(x: Tensor, pooled: bool = False) -> Tensor:
             if layer.name in kept.outputs:
                 return kept.outputs[layer.name]
-            record = _norm_pool(layer, x) if pooled else _forward(layer, x, edit_x if is_taped else unchanged, tape.gate)
+            record = (
+                _norm_pool(layer, x)
+                if pooled
+                else _forward(layer, x, edit_x if is_taped else unchanged, tape.gate)
+            )
             if layer.name in kept.names:
                 kept.outputs[layer.name] = record.y
             if not is_taped:
@@ -226,7 +255,9 @@ def channel_means(layer: Layer, tensor: Tensor) -> Tensor:
     """v[b, c], the mean over space (fc: over the rows of the sample; of a plain vector the value itself). (B, C)"""
     if tensor.dim() == 2:
         return tensor
-    rows = tensor.flatten(1, -2).transpose(1, 2) if layer.kind == "fc" else tensor.flatten(2)  # (B, C, places)
+    rows = (
+        tensor.flatten(1, -2).transpose(1, 2) if layer.kind == "fc" else tensor.flatten(2)
+    )  # (B, C, places)
     return rows.sum(2) / rows.shape[2]  # the gradient of a mean would be divided at every place
 
 
@@ -239,7 +270,9 @@ def scale(layer: Layer, tensor: Tensor, gamma: Tensor | None) -> Tensor:
     return tensor * gamma.reshape(shape)
 
 
-def weight_gradients(layer: Layer, x: Tensor, g_y: Tensor, gamma_fw: Tensor | None, gamma_bw: Tensor | None) -> list[Tensor]:
+def weight_gradients(
+    layer: Layer, x: Tensor, g_y: Tensor, gamma_fw: Tensor | None, gamma_bw: Tensor | None
+) -> list[Tensor]:
     """gamma * g(w_l), and gamma_bw * g(b_l) if there is a bias, from x_{l-1} and g(y_l) (Eqs. 12 and 13).
 
     Scores (1, C) that all samples share multiply the weight gradient. With a row for each sample, (B, C), they multiply x and
@@ -247,7 +280,9 @@ def weight_gradients(layer: Layer, x: Tensor, g_y: Tensor, gamma_fw: Tensor | No
     """
     if layer.kind == "norm":
         by_sample = scale(layer, scale(layer, _sum_space(g_y * x), gamma_fw), gamma_bw)  # (B, C)
-        return [by_sample.sum(0), scale(layer, _sum_space(g_y), gamma_bw).sum(0)][: len(layer.params)]
+        return [by_sample.sum(0), scale(layer, _sum_space(g_y), gamma_bw).sum(0)][
+            : len(layer.params)
+        ]
     shared = all(gamma is None or len(gamma) == 1 for gamma in (gamma_fw, gamma_bw))
     if not shared:
         x, g_y = scale(layer, x, gamma_fw), scale(layer, g_y, gamma_bw)
@@ -258,16 +293,23 @@ def weight_gradients(layer: Layer, x: Tensor, g_y: Tensor, gamma_fw: Tensor | No
         size = layer.module.weight.detach().to(x)  # only its size is used
         g_w, g_b = ConvWeightGrad.apply(g_y, x, size, layer.conv), _sum_space(g_y).sum(0)
     if shared:
-        g_w, g_b = _scale_weights(layer, g_w, gamma_fw, gamma_bw), scale(layer, g_b[None], gamma_bw)[0]
+        g_w, g_b = (
+            _scale_weights(layer, g_w, gamma_fw, gamma_bw),
+            scale(layer, g_b[None], gamma_bw)[0],
+        )
     return [g_w, g_b][: len(layer.params)]
 
 
-def _scale_weights(layer: Layer, g_w: Tensor, gamma_fw: Tensor | None, gamma_bw: Tensor | None) -> Tensor:
+def _scale_weights(
+    layer: Layer, g_w: Tensor, gamma_fw: Tensor | None, gamma_bw: Tensor | None
+) -> Tensor:
     """gamma_bw[f] * gamma_fw[c] * g(w)[f, c, ...] (Eqs. 12 and 13); of a grouped conv, c counts within the group of f."""
     ones = [1] * (g_w.dim() - 2)
     if gamma_fw is not None:
         groups = layer.conv.groups if layer.conv else 1
-        fw = gamma_fw.reshape(groups, -1).repeat_interleave(layer.c_out // groups, 0)  # (C_out or 1, C_in / groups)
+        fw = gamma_fw.reshape(groups, -1).repeat_interleave(
+            layer.c_out // groups, 0
+        )  # (C_out or 1, C_in / groups)
         g_w = g_w * fw.reshape(*fw.shape, *ones)
     return g_w if gamma_bw is None else g_w * gamma_bw.reshape(-1, 1, *ones)
 

@@ -7,7 +7,9 @@ from pmeta.network.layers import BATCH_NORMS, Layer, Network
 from pmeta.network.trace import trace
 
 
-def take_in(model: nn.Module, example: Tensor, extra: tuple[str, ...] = (), batch_norm: bool = False) -> Network:
+def take_in(
+    model: nn.Module, example: Tensor, extra: tuple[str, ...] = (), batch_norm: bool = False
+) -> Network:
     """Take in a model as it is: find its layers, the order they run in, and what one sample costs.
 
     `example` is a batch of one input. `extra` names parameters that belong to no conv, fc or norm layer and get a step size
@@ -20,10 +22,16 @@ def take_in(model: nn.Module, example: Tensor, extra: tuple[str, ...] = (), batc
     ['1', '3']
     """
     if len(example) == 0:
-        raise ValueError("example is a batch of at least one input, got none: a zero tensor of the right shape will do.")
+        raise ValueError(
+            "example is a batch of at least one input, got none: a zero tensor of the right shape will do."
+        )
     for name, m in model.named_modules():
         _refuse_batch_norm(name, m, batch_norm)
-    found = {name: _layer(name, m) for name, m in model.named_modules() if _has_own_weights(m, name, extra)}
+    found = {
+        name: _layer(name, m)
+        for name, m in model.named_modules()
+        if _has_own_weights(m, name, extra)
+    }
     if not found:
         raise ValueError(
             f"a model has at least one Conv1d, Conv2d, Linear or GroupNorm layer, {type(model).__name__} has none."
@@ -33,7 +41,9 @@ def take_in(model: nn.Module, example: Tensor, extra: tuple[str, ...] = (), batc
     ops, order = trace(model, example, {layer.module: layer.name for layer in found.values()})
     never = [name for name in found if name not in order]
     if never:
-        raise ValueError(f"every layer must run in a forward pass, {', '.join(never)} did not: remove it from the model.")
+        raise ValueError(
+            f"every layer must run in a forward pass, {', '.join(never)} did not: remove it from the model."
+        )
     return Network(model, tuple([found[name] for name in order] + alone), ops)
 
 
@@ -59,7 +69,9 @@ def _alone(model: nn.Module, found: dict[str, Layer], extra: tuple[str, ...]) ->
             raise ValueError(
                 f"extra names parameters that belong to no layer, got {name!r}: the model has {', '.join(free) or 'none'}."
             )
-    return [Layer(name, "param", params[name].numel(), params[name].numel(), (name,)) for name in extra]
+    return [
+        Layer(name, "param", params[name].numel(), params[name].numel(), (name,)) for name in extra
+    ]
 
 
 def _refuse_batch_norm(name: str, m: nn.Module, admitted: bool) -> None:
@@ -127,9 +139,13 @@ def replace_batch_norm(model: nn.Module, groups: int = 8) -> nn.Module:
         for name, child in list(parent.named_children()):
             if isinstance(child, BATCH_NORMS):
                 channels = child.num_features
-                fitting = max(g for g in range(1, max(min(groups, channels // 2), 1) + 1) if channels % g == 0)
+                fitting = max(
+                    g for g in range(1, max(min(groups, channels // 2), 1) + 1) if channels % g == 0
+                )
                 norm = nn.GroupNorm(fitting, channels, child.eps, affine=child.affine)
                 if child.affine:
-                    norm.load_state_dict({"weight": child.weight.detach(), "bias": child.bias.detach()})
+                    norm.load_state_dict(
+                        {"weight": child.weight.detach(), "bias": child.bias.detach()}
+                    )
                 setattr(parent, name, norm)
     return model

@@ -13,17 +13,53 @@ from pmeta.cost.adaptation import Op
 # What the gradient of an operation keeps: a bit an element, two bits a window, nothing, or (any other) its input.
 KINDS = {
     "relu": {"relu", "relu_", "leaky_relu", "leaky_relu_", "hardtanh", "hardtanh_", "threshold"},
-    "maxpool": {"max_pool2d_with_indices", "max_pool1d", "max_pool2d", "adaptive_max_pool2d", "adaptive_max_pool1d"},
-    "pool": {"avg_pool2d", "avg_pool1d", "_adaptive_avg_pool2d", "adaptive_avg_pool2d", "adaptive_avg_pool1d", "mean"},
+    "maxpool": {
+        "max_pool2d_with_indices",
+        "max_pool1d",
+        "max_pool2d",
+        "adaptive_max_pool2d",
+        "adaptive_max_pool1d",
+    },
+    "pool": {
+        "avg_pool2d",
+        "avg_pool1d",
+        "_adaptive_avg_pool2d",
+        "adaptive_avg_pool2d",
+        "adaptive_avg_pool1d",
+        "mean",
+    },
     "add": {"add", "add_"},
     "view": {
-        *("view", "_unsafe_view", "reshape", "flatten", "clone", "permute", "transpose", "t", "squeeze", "unsqueeze", "expand"),
-        *("cat", "stack", "split", "split_with_sizes", "unbind", "slice", "select", "constant_pad_nd"),
+        *(
+            "view",
+            "_unsafe_view",
+            "reshape",
+            "flatten",
+            "clone",
+            "permute",
+            "transpose",
+            "t",
+            "squeeze",
+            "unsqueeze",
+            "expand",
+        ),
+        *(
+            "cat",
+            "stack",
+            "split",
+            "split_with_sizes",
+            "unbind",
+            "slice",
+            "select",
+            "constant_pad_nd",
+        ),
     },
 }
 
 
-def trace(model: nn.Module, example: Tensor, layers: dict[nn.Module, str]) -> tuple[tuple[Op, ...], list[str]]:
+def trace(
+    model: nn.Module, example: Tensor, layers: dict[nn.Module, str]
+) -> tuple[tuple[Op, ...], list[str]]:
     """The operations of a forward pass, and the names of `layers` in the order they ran.
 
     Raises ValueError when a layer runs twice, when its weights are used elsewhere, when its input has no batch axis, or when
@@ -46,7 +82,11 @@ class _Tracer:
     def __init__(self, example: Tensor, layers: dict[nn.Module, str]):
         super().__init__()
         self.layers = layers
-        self.owned = {id(p): f"{name}.{n}" for m, name in layers.items() for n, p in m.named_parameters(recurse=False)}
+        self.owned = {
+            id(p): f"{name}.{n}"
+            for m, name in layers.items()
+            for n, p in m.named_parameters(recurse=False)
+        }
         self.ops: list[Op] = []
         self.order: list[str] = []
         self.made_by = {id(example): -1}
@@ -66,7 +106,9 @@ class _Tracer:
             name = func.overloadpacket.__name__
             kind = next((k for k, names in KINDS.items() if name in names), "other")
             window = _window(name, args) if kind == "maxpool" else ()
-            self._append(Op(kind, *_shapes(known[0], made[0]), self._sources(known), kernel=window), *made)
+            self._append(
+                Op(kind, *_shapes(known[0], made[0]), self._sources(known), kernel=window), *made
+            )
         return out
 
     def _refuse_owned(self, tensors: list[Tensor]) -> None:
@@ -79,9 +121,13 @@ class _Tracer:
     def enter(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         name = self.layers[module]
         if name in self.order:
-            raise ValueError(f"a layer runs once in a forward pass, {name!r} runs twice: give each place its own layer.")
+            raise ValueError(
+                f"a layer runs once in a forward pass, {name!r} runs twice: give each place its own layer."
+            )
         if len(args) != 1:
-            raise ValueError(f"a layer is called with its input alone and by position, {name!r} is not: call it as layer(x).")
+            raise ValueError(
+                f"a layer is called with its input alone and by position, {name!r} is not: call it as layer(x)."
+            )
         x = args[0]
         if len(x) != 1:
             raise ValueError(

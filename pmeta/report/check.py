@@ -17,13 +17,19 @@ class Plain(NamedTuple):
             return self.null
         if self.words == "a text":
             return isinstance(value, str)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not math.isfinite(value)
+        ):
             return False
         return self.words == "a number" or (isinstance(value, int) and value >= 0)
 
 
 NUMBER, COUNT, TEXT = Plain("a number"), Plain("a count"), Plain("a text")
-MAYBE_NUMBER, MAYBE_COUNT, MAYBE_TEXT = (Plain(kind.words, null=True) for kind in (NUMBER, COUNT, TEXT))
+MAYBE_NUMBER, MAYBE_COUNT, MAYBE_TEXT = (
+    Plain(kind.words, null=True) for kind in (NUMBER, COUNT, TEXT)
+)
 Shape = Plain | list[Any] | dict[str, Any]
 """What a value must be: plain, a list of one shape, or an object with these keys, where "key?" may be missing."""
 
@@ -55,12 +61,16 @@ def _check_object(where: str, value: Any, shape: dict[str, Any], at: str) -> Non
         if name in value:
             check(where, value[name], inner, f"{at}.{name}".lstrip("."))
         elif not key.endswith("?"):
-            raise ValueError(f"{where} has no {f'{at}.{name}'.lstrip('.')}: it is broken, or not ours.")
+            raise ValueError(
+                f"{where} has no {f'{at}.{name}'.lstrip('.')}: it is broken, or not ours."
+            )
 
 
 def _wrong(where: str, words: str, at: str, value: Any) -> ValueError:
     place = f" at {at}" if at else ""
-    return ValueError(f"{where} should have {words}{place}, and has {str(value)[:40]!r}: it is broken, or not ours.")
+    return ValueError(
+        f"{where} should have {words}{place}, and has {str(value)[:40]!r}: it is broken, or not ours."
+    )
 
 
 def check_settings(where: str, settings: dict[str, Any], kind: type) -> None:
@@ -80,4 +90,8 @@ def _allowed(value: Any, kind: Any) -> bool:
     choices: Sequence[Any] = get_args(kind) or (kind,)
     if isinstance(value, float) and not math.isfinite(value):
         return False
-    return type(value) in choices or (type(value) is int and float in choices) or (value is None and type(None) in choices)
+    return (
+        type(value) in choices
+        or (type(value) is int and float in choices)
+        or (value is None and type(None) in choices)
+    )

@@ -6,7 +6,21 @@ from typing import NamedTuple
 
 from pmeta.method.methods import METHODS
 from pmeta.report.html import Markup, el
-from pmeta.report.plot import WIDTH, Axes, Scale, around, css, line, mark, nice_ticks, number, rect, spread, svg, text
+from pmeta.report.plot import (
+    WIDTH,
+    Axes,
+    Scale,
+    around,
+    css,
+    line,
+    mark,
+    nice_ticks,
+    number,
+    rect,
+    spread,
+    svg,
+    text,
+)
 from pmeta.report.run import PaperScore, RunRecord, Score, paper_score
 
 LINE = 14
@@ -34,7 +48,10 @@ def _shared(names: Sequence[str]) -> int:
     >>> _shared(["4conv-1shot-a", "4conv-1shot-abc"]), _shared(["a", "abc"])
     (12, 0)
     """
-    same = next((i for i, letters in enumerate(zip(*names, strict=False)) if len(set(letters)) > 1), min(map(len, names)))
+    same = next(
+        (i for i, letters in enumerate(zip(*names, strict=False)) if len(set(letters)) > 1),
+        min(map(len, names)),
+    )
     return len(re.sub(r"[^-_. ]*$", "", names[0][:same]))
 
 
@@ -64,7 +81,13 @@ def bytes_text(mb: float) -> str:
     >>> bytes_text(0.0009), bytes_text(0.1017), bytes_text(0.99), bytes_text(54.69)
     ('0.9 kB', '102 kB', '0.99 MB', '54.69 MB')
     """
-    return f"{mb:.2f} MB" if mb >= 0.5 else f"{1000 * mb:.0f} kB" if mb >= 0.00995 else f"{1000 * mb:.2g} kB"
+    return (
+        f"{mb:.2f} MB"
+        if mb >= 0.5
+        else f"{1000 * mb:.0f} kB"
+        if mb >= 0.00995
+        else f"{1000 * mb:.2g} kB"
+    )
 
 
 class Point(NamedTuple):
@@ -93,12 +116,19 @@ def score_against_memory(runs: Sequence[RunRecord]) -> Markup:
     margin = 24 + LETTER * max(len(shorten(p.label)) for p in points if p.memory > 0.8 * largest)
     x, y = Scale(0, largest * factor * 1.02, 36, WIDTH - margin), Scale(low, high, height - 38, 24)
     what = score_name(runs[0])
-    axes = Axes(x, y, f"peak memory of adaptation ({unit})", f"{what} on unseen tasks" + (" (%)" if what == "accuracy" else ""))
+    axes = Axes(
+        x,
+        y,
+        f"peak memory of adaptation ({unit})",
+        f"{what} on unseen tasks" + (" (%)" if what == "accuracy" else ""),
+    )
     places = [(x(p.memory * factor), y(p.value)) for p in points]
     parts = [axes.draw(), *_to_paper(points, places), *_labels(points, places, height)]
     for p, (px, py) in zip(points, places, strict=True):
         if p.ci95:
-            parts.append(line(px, y(p.value - p.ci95), px, y(p.value + p.ci95), f"ci {css(p.method)}"))
+            parts.append(
+                line(px, y(p.value - p.ci95), px, y(p.value + p.ci95), f"ci {css(p.method)}")
+            )
         parts.append(mark(p.method, px, py, p.title, p.hollow))
     return svg(parts, height, f"{what} against memory")
 
@@ -109,7 +139,18 @@ def _points(runs: Sequence[RunRecord]) -> list[Point]:
         s = run.score
         if s:
             title = f"{label}: {with_ci95(s)} in {bytes_text(s.memory_mb)} ({s.source})"
-            points.append(Point(run.method, label, title, s.memory_mb, s.value, s.ci95 or 0.0, False, bool(run.paper)))
+            points.append(
+                Point(
+                    run.method,
+                    label,
+                    title,
+                    s.memory_mb,
+                    s.value,
+                    s.ci95 or 0.0,
+                    False,
+                    bool(run.paper),
+                )
+            )
     ours = {run.method for run in runs if run.score and run.paper}
     for method, p in papers(runs).items():
         label = "" if method in ours else SHORT[method]
@@ -130,11 +171,17 @@ def papers(runs: Sequence[RunRecord]) -> dict[str, PaperScore]:
 def _to_paper(points: Sequence[Point], places: Sequence[tuple[float, float]]) -> list[Markup]:
     """Dotted lines from ours to the paper's."""
     hollow = {p.method: place for p, place in zip(points, places, strict=True) if p.hollow}
-    ours = [(p.method, place) for p, place in zip(points, places, strict=True) if p.compared and not p.hollow]
+    ours = [
+        (p.method, place)
+        for p, place in zip(points, places, strict=True)
+        if p.compared and not p.hollow
+    ]
     return [line(*place, *hollow[method], f"to-paper {css(method)}") for method, place in ours]
 
 
-def _labels(points: Sequence[Point], places: Sequence[tuple[float, float]], height: float) -> list[Markup]:
+def _labels(
+    points: Sequence[Point], places: Sequence[tuple[float, float]], height: float
+) -> list[Markup]:
     """Labels beside each group of points that stand close together, on its right unless the next group is in the way."""
     parts = []
     groups = _groups(places)
@@ -143,11 +190,24 @@ def _labels(points: Sequence[Point], places: Sequence[tuple[float, float]], heig
         ys = spread([places[i][1] for i in named], LINE, 28, height - 46)
         width = LETTER * max((len(shorten(points[i].label)) for i in named), default=0)
         first, last = places[group[0]][0], places[group[-1]][0]
-        left = bool(following) and last + 20 + width > places[following[0]][0] and first - 14 - width > 36
+        left = (
+            bool(following)
+            and last + 20 + width > places[following[0]][0]
+            and first - 14 - width > 36
+        )
         at = first - 14 if left else last + 14
         for i, label_y in zip(named, ys, strict=True):
-            parts.append(line(*places[i], at + 2 if left else at - 2, label_y, f"leader {css(points[i].method)}"))
-            parts.append(text(at, label_y + 4, shorten(points[i].label), "end" if left else "start", "name"))
+            parts.append(
+                line(
+                    *places[i],
+                    at + 2 if left else at - 2,
+                    label_y,
+                    f"leader {css(points[i].method)}",
+                )
+            )
+            parts.append(
+                text(at, label_y + 4, shorten(points[i].label), "end" if left else "start", "name")
+            )
     return parts
 
 
@@ -171,26 +231,48 @@ def learning_curves(runs: Sequence[RunRecord]) -> Markup:
     low, high = around([v for curve in curves for _, a, c in curve for v in (a - c, a + c)], 0.03)
     x = Scale(0, max(curve[-1][0] for curve in curves), 36, WIDTH - margin)
     y = Scale(low, high, height - 38, 24)
-    parts = [Axes(x, y, "tasks trained on", f"{what} on validation tasks" + (" (%)" if what == "accuracy" else "")).draw()]
+    parts = [
+        Axes(
+            x,
+            y,
+            "tasks trained on",
+            f"{what} on validation tasks" + (" (%)" if what == "accuracy" else ""),
+        ).draw()
+    ]
     ends = spread([y(curve[-1][1]) for curve in curves], LINE, 28, height - 46)
     seen: list[str] = []
     for (run, label), curve, end in zip(shown, curves, ends, strict=True):
         dashes = DASHES[seen.count(run.method) % len(DASHES)]
         seen.append(run.method)
         parts.append(_curve(run.method, label, curve, x, y, dashes, with_band=len(shown) <= 6))
-        parts.append(line(x(curve[-1][0]), y(curve[-1][1]), x.end + 10, end, f"leader {css(run.method)}"))
+        parts.append(
+            line(x(curve[-1][0]), y(curve[-1][1]), x.end + 10, end, f"leader {css(run.method)}")
+        )
         parts.append(text(x.end + 12, end + 3.5, shorten(label), class_="name"))
     return svg(parts, height, f"{what} over training")
 
 
 def _curve(
-    method: str, label: str, curve: Sequence[tuple[float, float, float]], x: Scale, y: Scale, dashes: str, with_band: bool
+    method: str,
+    label: str,
+    curve: Sequence[tuple[float, float, float]],
+    x: Scale,
+    y: Scale,
+    dashes: str,
+    with_band: bool,
 ) -> Markup:
     top = [f"{x(t):.1f},{y(a + c):.1f}" for t, a, c in curve]
     bottom = [f"{x(t):.1f},{y(a - c):.1f}" for t, a, c in reversed(curve)]
     path = " ".join(f"{x(t):.1f},{y(a):.1f}" for t, a, _ in curve)
     dots = [
-        el("circle", el("title", f"{label}, {t:,} tasks: {a:.1f} ± {c:.1f}"), cx=x(t), cy=y(a), r=2.4, class_="dot")
+        el(
+            "circle",
+            el("title", f"{label}, {t:,} tasks: {a:.1f} ± {c:.1f}"),
+            cx=x(t),
+            cy=y(a),
+            r=2.4,
+            class_="dot",
+        )
         for t, a, c in curve
     ]
     band = el("polygon", points=" ".join([*top, *bottom]), class_="band")
@@ -200,13 +282,23 @@ def _curve(
 
 def computation(runs: Sequence[RunRecord]) -> Markup:
     """MACs of one adaptation step as bars: what inference takes as well, what adapting adds; a line where the paper has it."""
-    shown = [(run, label, run.score) for run, label in zip(runs, labels(runs), strict=True) if run.score]
+    shown = [
+        (run, label, run.score) for run, label in zip(runs, labels(runs), strict=True) if run.score
+    ]
     most = max([s.gmac for _, _, s in shown] + [run.paper.gmac for run in runs if run.paper])
     unit, factor = ("G", 1.0) if most >= 1 else ("M", 1000.0)
     height, x = 34 * len(shown) + 40, Scale(0, most * factor * 1.02, 4, WIDTH - 62)
     parts = [line(x(v), 6, x(v), height - 34, "rule") for v in nice_ticks(0, x.high)]
     parts += [text(x(v), height - 20, number(v), "middle", "tick") for v in nice_ticks(0, x.high)]
-    parts.append(text((x.start + x.end) / 2, height - 5, f"{unit}MACs of one step over the support set", "middle", "label"))
+    parts.append(
+        text(
+            (x.start + x.end) / 2,
+            height - 5,
+            f"{unit}MACs of one step over the support set",
+            "middle",
+            "label",
+        )
+    )
     for i, (run, label, score) in enumerate(shown):
         top = 34 * i + 19
         parts.append(text(4, top - 4, shorten(label, 48), class_="name"))
@@ -214,13 +306,17 @@ def computation(runs: Sequence[RunRecord]) -> Markup:
     return svg(parts, height, "computation of one adaptation step")
 
 
-def _bar(run: RunRecord, label: str, whole: float, top: float, x: Scale, unit: str, factor: float) -> list[Markup]:
+def _bar(
+    run: RunRecord, label: str, whole: float, top: float, x: Scale, unit: str, factor: float
+) -> list[Markup]:
     """Forward and the rest, where the paper's would end, and the figure behind both."""
     parts = []
     forward = min((run.inference_gmac or 0.0) * factor, whole)
     for start, end, kind in ((0.0, forward, "forward"), (forward, whole, "backward")):
         title = f"{label}, {kind}: {number(end - start)} {unit}MACs"
-        parts.append(rect(x(start), top, x(end) - x(start), 12, title, class_=f"{kind} {css(run.method)}"))
+        parts.append(
+            rect(x(start), top, x(end) - x(start), 12, title, class_=f"{kind} {css(run.method)}")
+        )
     paper = run.paper.gmac * factor if run.paper else 0.0
     if paper:
         parts.append(line(x(paper), top - 3, x(paper), top + 15, "paper-line"))

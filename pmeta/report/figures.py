@@ -39,9 +39,13 @@ def learning_curves(runs: Sequence[tuple[str, Sequence[dict[str, Any]]]], path: 
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
     axes = figure.add_subplot()
     for label, metrics in runs:
-        tasks, accuracy, ci95 = ([m[key] or 0.0 for m in metrics] for key in ("tasks", "val_accuracy", "val_ci95"))
+        tasks, accuracy, ci95 = (
+            [m[key] or 0.0 for m in metrics] for key in ("tasks", "val_accuracy", "val_ci95")
+        )
         (line,) = axes.plot(tasks, accuracy, marker=".", label=label, color=colors.get(label))
-        low, high = ([a + sign * c for a, c in zip(accuracy, ci95, strict=True)] for sign in (-1, 1))
+        low, high = (
+            [a + sign * c for a, c in zip(accuracy, ci95, strict=True)] for sign in (-1, 1)
+        )
         axes.fill_between(tasks, low, high, alpha=0.15, color=line.get_color())
     axes.set(xlabel="tasks trained on", ylabel="validation accuracy (%)")
     axes.grid(alpha=0.3)
@@ -51,7 +55,9 @@ def learning_curves(runs: Sequence[tuple[str, Sequence[dict[str, Any]]]], path: 
 
 def step_sizes(alpha: Sequence[Sequence[float]], layers: Sequence[str], path: Path) -> None:
     """alpha_l^k as a heat map, steps down and layers across; a step size of zero is left white."""
-    figure = Figure(figsize=(0.62 * len(layers) + 1.6, 0.42 * len(alpha) + 1.4), layout="constrained")
+    figure = Figure(
+        figsize=(0.62 * len(layers) + 1.6, 0.42 * len(alpha) + 1.4), layout="constrained"
+    )
     axes = figure.add_subplot()
     masked = [[value if value > 0 else float("nan") for value in row] for row in alpha]
     image = axes.imshow(masked, cmap="viridis", vmin=0, aspect="auto")
@@ -61,5 +67,13 @@ def step_sizes(alpha: Sequence[Sequence[float]], layers: Sequence[str], path: Pa
     for k, row in enumerate(alpha):
         for l, value in enumerate(row):
             text = f"{value:.3f}".lstrip("0") if value > 0 else "0"
-            axes.text(l, k, text, ha="center", va="center", fontsize=7, color="0.6" if value <= 0 else "white")
+            axes.text(
+                l,
+                k,
+                text,
+                ha="center",
+                va="center",
+                fontsize=7,
+                color="0.6" if value <= 0 else "white",
+            )
     figure.savefig(path, dpi=150)

@@ -21,7 +21,9 @@ def el(name: str, /, *children: Child, **attributes: Any) -> Markup:
     >>> el("p", "a < b", el("b", "!"), class_="x")
     '<p class="x">a &lt; b<b>!</b></p>'
     """
-    given = "".join(f' {_name(key)}="{_value(value)}"' for key, value in attributes.items() if value is not None)
+    given = "".join(
+        f' {_name(key)}="{_value(value)}"' for key, value in attributes.items() if value is not None
+    )
     if name in VOID:
         return Markup(f"<{name}{given}>")
     return Markup(f"<{name}{given}>{join(children)}</{name}>")
@@ -55,4 +57,6 @@ def _name(key: str) -> str:
 
 
 def _value(value: Any) -> str:
-    return escape(f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value))
+    return escape(
+        f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+    )

@@ -3,7 +3,17 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from pmeta.cost.adaptation import MB, WORD, Op, Ratio, forward_walk, layer_names, peak_words, stored_words, weight_words
+from pmeta.cost.adaptation import (
+    MB,
+    WORD,
+    Op,
+    Ratio,
+    forward_walk,
+    layer_names,
+    peak_words,
+    stored_words,
+    weight_words,
+)
 from pmeta.report.comparison import bytes_text
 from pmeta.report.html import Markup
 from pmeta.report.plot import WIDTH, Scale, line, nice_ticks, number, rect, svg, text
@@ -34,10 +44,23 @@ class Walk:
     @property
     def stored_mb(self) -> float:
         """What all layers keep for the backward pass."""
-        return sum(stored_words(self.ops, self.update, self.ratios, "paper", self.attention)) * WORD / MB
+        return (
+            sum(stored_words(self.ops, self.update, self.ratios, "paper", self.attention))
+            * WORD
+            / MB
+        )
 
     def peak_mb(self, accounting: str) -> float:
-        args = (self.ops, self.update, 1, self.samples, self.ratios, accounting, self.attention, self.kept_words)
+        args = (
+            self.ops,
+            self.update,
+            1,
+            self.samples,
+            self.ratios,
+            accounting,
+            self.attention,
+            self.kept_words,
+        )
         return peak_words(*args) * WORD / MB
 
 
@@ -54,7 +77,13 @@ def dense_walk(run: RunRecord) -> Walk | None:
     return _walk(run, run.ops, layer_names(run.ops), {}, False) if run.ops else None
 
 
-def _walk(run: RunRecord, ops: tuple[Op, ...], mask: Collection[str], mu_fw: dict[str, float], attention: bool) -> Walk:
+def _walk(
+    run: RunRecord,
+    ops: tuple[Op, ...],
+    mask: Collection[str],
+    mu_fw: dict[str, float],
+    attention: bool,
+) -> Walk:
     names = tuple(name for name in layer_names(ops) if name in mask)
     kept = tuple((name, ratio) for name, ratio in mu_fw.items() if name in mask)
     scores = attention and bool(set(names) & set(layer_names(ops)[:-1]))
@@ -68,7 +97,9 @@ def memory_along_layers(walk: Walk, top_mb: float) -> Markup:
     height = 230
     x, y = Scale(0, len(walk.ops), 36, WIDTH - 6), Scale(0, top_mb * factor * 1.08, height - 38, 24)
     parts = [line(x.start, y(v), x.end, y(v), "rule") for v in nice_ticks(0, y.high)]
-    parts += [text(x.start - 5, y(v) + 3.5, number(v), "end", "tick") for v in nice_ticks(0, y.high)]
+    parts += [
+        text(x.start - 5, y(v) + 3.5, number(v), "end", "tick") for v in nice_ticks(0, y.high)
+    ]
     parts += _bands(walk, x, y, scaled)
     parts += _working(walk, x, y, scaled)
     peak = walk.peak_mb("paper")
@@ -76,7 +107,15 @@ def memory_along_layers(walk: Walk, top_mb: float) -> Markup:
     parts.append(text(x.end, y(peak * factor) - 5, f"peak {bytes_text(peak)}", "end", "strong"))
     parts += _names(walk.ops, x, height)
     parts.append(text(2, 11, f"memory of one sample ({unit})", class_="label"))
-    parts.append(text((x.start + x.end) / 2, height - 5, "forward pass, from the input to the output", "middle", "label"))
+    parts.append(
+        text(
+            (x.start + x.end) / 2,
+            height - 5,
+            "forward pass, from the input to the output",
+            "middle",
+            "label",
+        )
+    )
     return svg(parts, height, f"memory along the layers, peak {bytes_text(peak)}")
 
 
@@ -86,7 +125,16 @@ def _bands(walk: Walk, x: Scale, y: Scale, scaled: float) -> list[Markup]:
     below, parts = walk.accumulators, []
     if below:
         title = f"gradients of the updated weights: {bytes_text(below * WORD / MB)}"
-        parts.append(rect(x.start, y(below * scaled), x.end - x.start, y.start - y(below * scaled), title, class_="k-sum"))
+        parts.append(
+            rect(
+                x.start,
+                y(below * scaled),
+                x.end - x.start,
+                y.start - y(below * scaled),
+                title,
+                class_="k-sum",
+            )
+        )
     for i, (op, words) in enumerate(zip(walk.ops, stored, strict=True)):
         if not words:
             continue
@@ -124,5 +172,13 @@ def _names(ops: Sequence[Op], x: Scale, height: float) -> list[Markup]:
             seen.add(block)
             last = i == len(ops) - 1
             parts.append(line(x(i), height - 38, x(i), height - 33, "axis"))
-            parts.append(text(x(i + 1) if last else x(i), height - 22, block, "end" if last else "start", "tick"))
+            parts.append(
+                text(
+                    x(i + 1) if last else x(i),
+                    height - 22,
+                    block,
+                    "end" if last else "start",
+                    "tick",
+                )
+            )
     return parts

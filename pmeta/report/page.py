@@ -30,14 +30,19 @@ def page(given: Given, title: str) -> str:
         body.append(el("h2", "Each run"))
     for runs in groups.values():
         names = labels(runs)
-        body += [run_section(run, name, len(given.runs) <= OPEN) for run, name in zip(runs, names, strict=True)]
+        body += [
+            run_section(run, name, len(given.runs) <= OPEN)
+            for run, name in zip(runs, names, strict=True)
+        ]
     head = [
         el("meta", charset="utf-8"),
         el("meta", name="viewport", content="width=device-width, initial-scale=1"),
         el("title", title),
         el("style", Markup(style())),
     ]
-    whole = el("html", el("head", head), el("body", body, el("script", Markup(script()))), lang="en")
+    whole = el(
+        "html", el("head", head), el("body", body, el("script", Markup(script()))), lang="en"
+    )
     return f"<!doctype html>\n{whole}\n"
 
 
@@ -51,7 +56,10 @@ def by_setup(runs: list[RunRecord]) -> dict[str, list[RunRecord]]:
 
 def _counts(given: Given) -> str:
     parts = [(len(given.runs), "run"), (len(given.tables), "table"), (len(given.figures), "figure")]
-    return ", ".join(f"{n} {name}{'s' if n > 1 else ''}" for n, name in parts if n) + ". Made by pmeta report."
+    return (
+        ", ".join(f"{n} {name}{'s' if n > 1 else ''}" for n, name in parts if n)
+        + ". Made by pmeta report."
+    )
 
 
 def table_section(given: dict[str, Any]) -> Markup:
@@ -61,16 +69,24 @@ def table_section(given: dict[str, Any]) -> Markup:
     for column in given["columns"]:
         shown = score_picture(given, column)
         if shown:
-            pictures.append(card(f"{name}: {column}", "Filled: ours with CI95. Hollow: the paper's.", shown))
+            pictures.append(
+                card(f"{name}: {column}", "Filled: ours with CI95. Hollow: the paper's.", shown)
+            )
     compared = differences(given)
     if compared:
-        words = (
-            "Paired over the same tasks, with CI95: where the bar crosses 0, the two cannot be told apart. Hollow: the paper's."
+        words = "Paired over the same tasks, with CI95: where the bar crosses 0, the two cannot be told apart. Hollow: the paper's."
+        pictures.append(
+            card(
+                f"{name}: what each row gains over {compared[0]['versus']}",
+                words,
+                difference_picture(compared),
+            )
         )
-        pictures.append(card(f"{name}: what each row gains over {compared[0]['versus']}", words, difference_picture(compared)))
     text = [el("p", note, class_="note") for note in notes(given)]
     heading = f"{name}. {given.get('title', '')}"
-    return el("section", el("h2", heading), table(given), text, grid(pictures) if pictures else None)
+    return el(
+        "section", el("h2", heading), table(given), text, grid(pictures) if pictures else None
+    )
 
 
 def picture(title: str, path: Path) -> Markup:

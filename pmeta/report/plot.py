@@ -8,7 +8,14 @@ from pmeta.report.html import Child, Markup, el
 
 WIDTH = 400
 """Of every picture, in its own units: near a phone's width, so that text stays readable there."""
-SHAPES = {"maml": "circle", "anil": "square", "boil": "up", "maml++": "diamond", "pmeta-lr": "down", "pmeta": "star"}
+SHAPES = {
+    "maml": "circle",
+    "anil": "square",
+    "boil": "up",
+    "maml++": "diamond",
+    "pmeta-lr": "down",
+    "pmeta": "star",
+}
 """A shape for each method beside its colour, for print and for the colour-blind."""
 
 
@@ -21,7 +28,10 @@ def nice_ticks(low: float, high: float, n: int = 5) -> list[float]:
     rough = (high - low) / n or 1.0
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * f for f in (1, 2, 2.5, 5, 10) if power * f >= rough * 0.99)
-    return [round(i * step, 10) for i in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
+    return [
+        round(i * step, 10)
+        for i in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
+    ]
 
 
 @dataclass(frozen=True)
@@ -61,7 +71,9 @@ def spread(places: Sequence[float], gap: float, low: float, high: float) -> list
         while groups and groups[-1][1] + gap * len(groups[-1][0]) > first:
             members = groups.pop()[0] + members
             middle = sum(places[m] for m in members) / len(members)
-            first = min(max(middle - gap * (len(members) - 1) / 2, low), high - gap * (len(members) - 1))
+            first = min(
+                max(middle - gap * (len(members) - 1) / 2, low), high - gap * (len(members) - 1)
+            )
         groups.append((members, first))
     found = {m: first + gap * j for members, first in groups for j, m in enumerate(members)}
     return [found[i] for i in range(len(places))]
@@ -76,7 +88,9 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 or value == round(value) else f"{value:.3g}"
 
 
-def text(x: float, y: float, content: Child, anchor: str = "start", class_: str | None = None) -> Markup:
+def text(
+    x: float, y: float, content: Child, anchor: str = "start", class_: str | None = None
+) -> Markup:
     """A line of text."""
     return el("text", content, x=x, y=y, text_anchor=anchor, class_=class_)
 
@@ -86,16 +100,30 @@ def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> Markup:
     return el("line", x1=float(x1), y1=float(y1), x2=float(x2), y2=float(y2), class_=class_)
 
 
-def rect(x: float, y: float, width: float, height: float, title: str = "", **attributes: object) -> Markup:
+def rect(
+    x: float, y: float, width: float, height: float, title: str = "", **attributes: object
+) -> Markup:
     """A rectangle, with what a pointer that rests on it is told."""
-    place = {"x": float(x), "y": float(y), "width": float(max(width, 0)), "height": float(max(height, 0))}
+    place = {
+        "x": float(x),
+        "y": float(y),
+        "width": float(max(width, 0)),
+        "height": float(max(height, 0)),
+    }
     return el("rect", el("title", title) if title else None, **place, **attributes)
 
 
 def mark(method: str, x: float, y: float, title: str, hollow: bool = False) -> Markup:
     """The mark of a method: filled for ours, hollow for the paper's."""
     r = {"star": 7.0, "circle": 4.6, "square": 4.6}.get(SHAPES[method], 5.6)
-    sides = {"square": (4, 45), "up": (3, -90), "diamond": (4, 0), "down": (3, 90), "circle": (24, 0), "star": (10, -90)}
+    sides = {
+        "square": (4, 45),
+        "up": (3, -90),
+        "diamond": (4, 0),
+        "down": (3, 90),
+        "circle": (24, 0),
+        "star": (10, -90),
+    }
     n, turn = sides[SHAPES[method]]
     points = []
     for i in range(n):

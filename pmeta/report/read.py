@@ -8,20 +8,59 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pmeta.report.check import COUNT, MAYBE_COUNT, MAYBE_NUMBER, MAYBE_TEXT, NUMBER, TEXT, check, check_settings
+from pmeta.report.check import (
+    COUNT,
+    MAYBE_COUNT,
+    MAYBE_NUMBER,
+    MAYBE_TEXT,
+    NUMBER,
+    TEXT,
+    check,
+    check_settings,
+)
 from pmeta.report.run import RunRecord
 from pmeta.rl.config import RLConfig
 from pmeta.training.config import ImageConfig
 from pmeta.training.run_folder import Run
 
 OF_A_RUN = ("config.json", "metrics.jsonl", "last.safetensors", "best.safetensors")
-COSTS: dict[str, Any] = {"tasks": COUNT, "memory_mb": NUMBER, "exact_memory_mb?": MAYBE_NUMBER, "gmac": NUMBER}
+COSTS: dict[str, Any] = {
+    "tasks": COUNT,
+    "memory_mb": NUMBER,
+    "exact_memory_mb?": MAYBE_NUMBER,
+    "gmac": NUMBER,
+}
 VALIDATION: dict[str, Any] = {**COSTS, "val_ci95": MAYBE_NUMBER, "alpha": [[NUMBER]]}
-EVALUATION: dict[str, Any] = {**COSTS, "data?": MAYBE_TEXT, "split?": TEXT, "batch?": MAYBE_COUNT, "update_ratios?": [[NUMBER]]}
+EVALUATION: dict[str, Any] = {
+    **COSTS,
+    "data?": MAYBE_TEXT,
+    "split?": TEXT,
+    "batch?": MAYBE_COUNT,
+    "update_ratios?": [[NUMBER]],
+}
 CELL: dict[str, Any] = {
-    **{"row": TEXT, "column": TEXT, "unit": TEXT, "ours": MAYBE_NUMBER, "ci95": MAYBE_NUMBER, "paper": MAYBE_NUMBER},
-    **{"tasks": MAYBE_COUNT, "seeds": [COUNT], "eval_tasks": MAYBE_COUNT, "missing": MAYBE_TEXT, "split?": MAYBE_TEXT},
-    **{"difference?": NUMBER, "difference_ci95?": NUMBER, "difference_paper?": NUMBER, "versus?": TEXT, "note?": MAYBE_TEXT},
+    **{
+        "row": TEXT,
+        "column": TEXT,
+        "unit": TEXT,
+        "ours": MAYBE_NUMBER,
+        "ci95": MAYBE_NUMBER,
+        "paper": MAYBE_NUMBER,
+    },
+    **{
+        "tasks": MAYBE_COUNT,
+        "seeds": [COUNT],
+        "eval_tasks": MAYBE_COUNT,
+        "missing": MAYBE_TEXT,
+        "split?": MAYBE_TEXT,
+    },
+    **{
+        "difference?": NUMBER,
+        "difference_ci95?": NUMBER,
+        "difference_paper?": NUMBER,
+        "versus?": TEXT,
+        "note?": MAYBE_TEXT,
+    },
 }
 TABLE: dict[str, Any] = {"rows": [TEXT], "columns": [TEXT], "data": [TEXT], "cells": [CELL]}
 
@@ -46,7 +85,9 @@ def read(paths: list[str]) -> Given:
             raise ValueError(f"a report is made of run folders and results, {path} is not there.")
         before = _found(given)
         if path.is_file() and path.suffix != ".json":
-            raise ValueError(f"a report is made of run folders, and of results that end in .json, {path} is neither.")
+            raise ValueError(
+                f"a report is made of run folders, and of results that end in .json, {path} is neither."
+            )
         if path.is_file():
             _take_results(path, _json(path), given)
         else:
@@ -85,7 +126,11 @@ def _take_json(path: Path, given: Given, tests: dict[Path, dict[str, Any]]) -> N
     if isinstance(content, dict) and content.get("format") == "pmeta-results":
         _take_results(path, content, given)
     elif path.name == "results.json" and isinstance(content, list):  # of `pmeta quickstart`
-        check(str(path), content, [{"method": TEXT, **EVALUATION, "accuracy": NUMBER, "ci95": MAYBE_NUMBER}])
+        check(
+            str(path),
+            content,
+            [{"method": TEXT, **EVALUATION, "accuracy": NUMBER, "ci95": MAYBE_NUMBER}],
+        )
         tests |= {path.parent / e["method"]: e for e in content}
     else:
         given.left_out.append(path)
@@ -95,15 +140,21 @@ def _json(path: Path) -> Any:
     try:
         return json.loads(path.read_bytes())
     except ValueError as error:
-        raise ValueError(f"{path} is not whole JSON ({error}): remove it, or have it written anew.") from None
+        raise ValueError(
+            f"{path} is not whole JSON ({error}): remove it, or have it written anew."
+        ) from None
 
 
 def _take_results(path: Path, content: Any, given: Given) -> None:
     """A table or a figure of `pmeta reproduce`."""
     if not isinstance(content, dict) or content.get("format") != "pmeta-results":
-        raise ValueError(f'results of pmeta reproduce say "format": "pmeta-results", {path} does not: give another file.')
+        raise ValueError(
+            f'results of pmeta reproduce say "format": "pmeta-results", {path} does not: give another file.'
+        )
     if content.get("version") != 1:
-        raise ValueError(f"this pmeta reads results of version 1, {path} has {content.get('version')!r}: use a newer pmeta.")
+        raise ValueError(
+            f"this pmeta reads results of version 1, {path} has {content.get('version')!r}: use a newer pmeta."
+        )
     if "series" not in content:
         given.tables.append(read_table(path, content))
         return
@@ -112,7 +163,9 @@ def _take_results(path: Path, content: Any, given: Given) -> None:
         given.left_out.append(path)
         return
     if not path.with_suffix(".svg").exists():
-        raise ValueError(f"the picture of {path} is not beside it: have pmeta reproduce draw {path.stem}.svg anew.")
+        raise ValueError(
+            f"the picture of {path} is not beside it: have pmeta reproduce draw {path.stem}.svg anew."
+        )
     name = path.stem.replace("figure", "Figure ")
     given.figures.append((f"{name}. {content.get('title', '')}", path.with_suffix(".svg")))
 
@@ -120,10 +173,16 @@ def _take_results(path: Path, content: Any, given: Given) -> None:
 def read_table(path: Path, table: dict[str, Any]) -> dict[str, Any]:
     """A table of `pmeta reproduce`, and its path."""
     check(str(path), table, TABLE)
-    strange = [c for c in table["cells"] if c["row"] not in table["rows"] or c["column"] not in table["columns"]]
+    strange = [
+        c
+        for c in table["cells"]
+        if c["row"] not in table["rows"] or c["column"] not in table["columns"]
+    ]
     if strange:
         place = f"{strange[0]['row']!r}, {strange[0]['column']!r}"
-        raise ValueError(f"{path} has a cell for {place}, which is not in its table: have pmeta reproduce write it anew.")
+        raise ValueError(
+            f"{path} has a cell for {place}, which is not in its table: have pmeta reproduce write it anew."
+        )
     return {**table, "path": path}
 
 
@@ -133,7 +192,12 @@ def read_run(path: Path, tests: list[dict[str, Any]]) -> RunRecord:
     settings = run.config()
     config, metrics = _config(path, settings), run.metrics()
     record = RunRecord(
-        path, config, settings, metrics, None, [*tests, *_evaluations(path, "after" if "env" in settings else "accuracy")]
+        path,
+        config,
+        settings,
+        metrics,
+        None,
+        [*tests, *_evaluations(path, "after" if "env" in settings else "accuracy")],
     )
     _check(record)
     failed = _json(path / "failed.json") if (path / "failed.json").exists() else {"error": ""}
@@ -160,11 +224,15 @@ def _best(run: RunRecord) -> dict[str, Any] | None:
     if path.exists():
         check(str(path), best, {"tasks": COUNT} | ({} if run.is_rl else {"input": [COUNT]}))
         if not run.is_rl and (len(best["input"]) != 3 or 0 in best["input"]):
-            raise ValueError(f"{path} should have channels, height and width as input, and has {best['input']}: not ours.")
+            raise ValueError(
+                f"{path} should have channels, height and width as input, and has {best['input']}: not ours."
+            )
     if best["tasks"] > run.done:
         return None
     if best["tasks"] not in [m["tasks"] for m in run.metrics]:
-        raise ValueError(f"{path} speaks of {best['tasks']} tasks, of which metrics.jsonl has no line: they are of two runs.")
+        raise ValueError(
+            f"{path} speaks of {best['tasks']} tasks, of which metrics.jsonl has no line: they are of two runs."
+        )
     return best
 
 
@@ -172,9 +240,17 @@ def _evaluations(path: Path, score: str) -> list[dict[str, Any]]:
     """What `pmeta evaluate --json` printed, kept anywhere in the run folder."""
     found = []
     for file in sorted(path.rglob("*.json")):
-        content = _json(file) if file.name not in ("config.json", "best.json", "last.json", "failed.json") else None
+        content = (
+            _json(file)
+            if file.name not in ("config.json", "best.json", "last.json", "failed.json")
+            else None
+        )
         if isinstance(content, dict) and {score, "memory_mb", "gmac"} <= content.keys():
-            check(str(file), content, {**EVALUATION, score: NUMBER, "ci95?": MAYBE_NUMBER, "after_ci95?": MAYBE_NUMBER})
+            check(
+                str(file),
+                content,
+                {**EVALUATION, score: NUMBER, "ci95?": MAYBE_NUMBER, "after_ci95?": MAYBE_NUMBER},
+            )
             found.append(content)
     return found
 

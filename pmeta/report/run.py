@@ -77,7 +77,13 @@ class RunRecord:
     @property
     def changes(self) -> list[str]:
         """What the run changes in its method, as in the paper's ablations."""
-        names = [] if self.is_rl else [name for name in ABLATED if getattr(self.config, name) != getattr(ImageConfig, name)]
+        names = (
+            []
+            if self.is_rl
+            else [
+                name for name in ABLATED if getattr(self.config, name) != getattr(ImageConfig, name)
+            ]
+        )
         return [f"{name} = {getattr(self.config, name)}" for name in names]
 
     @property
@@ -159,7 +165,9 @@ class RunRecord:
     @property
     def mu_fw(self) -> dict[str, float]:
         """The most that mu_fw can be, whatever the data."""
-        clipped = self.attention and self.row.sparse_fw == "w" and self.row.clip_ratio_fw is not None
+        clipped = (
+            self.attention and self.row.sparse_fw == "w" and self.row.clip_ratio_fw is not None
+        )
         return bound_mu_fw(self.ops or (), self.row.clip_ratio_fw or 0.0) if clipped else {}
 
     @cached_property
@@ -180,8 +188,13 @@ class RunRecord:
 
     def _is_own(self, evaluation: dict[str, Any]) -> bool:
         data = evaluation.get("data", "") in ("", getattr(self.config, "data", ""))
-        tasks = all(evaluation.get(key) in (None, getattr(self.config, key, None)) for key in ("n_way", "n_shot"))
-        return data and tasks and evaluation.get("batch", 1) == 1 and evaluation.get("classes") is None
+        tasks = all(
+            evaluation.get(key) in (None, getattr(self.config, key, None))
+            for key in ("n_way", "n_shot")
+        )
+        return (
+            data and tasks and evaluation.get("batch", 1) == 1 and evaluation.get("classes") is None
+        )
 
     @property
     def paper(self) -> PaperScore | None:
@@ -191,9 +204,13 @@ class RunRecord:
 
 def score_of(found: dict[str, Any], source: str) -> Score:
     """From a line of metrics.jsonl, or from an evaluation."""
-    value = next(found[key] for key in ("val_accuracy", "val_after", "accuracy", "after") if key in found)
+    value = next(
+        found[key] for key in ("val_accuracy", "val_after", "accuracy", "after") if key in found
+    )
     ci95 = next((found[key] for key in ("val_ci95", "ci95", "after_ci95") if key in found), None)
-    return Score(value, ci95, found["memory_mb"], found.get("exact_memory_mb"), found["gmac"], source)
+    return Score(
+        value, ci95, found["memory_mb"], found.get("exact_memory_mb"), found["gmac"], source
+    )
 
 
 def network(config: ImageConfig, image: tuple[int, int, int]) -> tuple[Op, ...]:
@@ -201,7 +218,9 @@ def network(config: ImageConfig, image: tuple[int, int, int]) -> tuple[Op, ...]:
     if config.backbone == "4conv":
         ops = four_conv(config.n_way, image, config.channels, config.groups)
     else:
-        ops = resnet12(config.n_way, image, tuple(config.channels * 2**b for b in range(1, 5)), config.groups)
+        ops = resnet12(
+            config.n_way, image, tuple(config.channels * 2**b for b in range(1, 5)), config.groups
+        )
     return tuple(_variant(op, config) for op in ops)
 
 
@@ -213,7 +232,9 @@ def _variant(op: Op, config: ImageConfig) -> Op:
     return op
 
 
-def paper_score(config: ImageConfig | RLConfig, image: Sequence[int] | None, method: str) -> PaperScore | None:
+def paper_score(
+    config: ImageConfig | RLConfig, image: Sequence[int] | None, method: str
+) -> PaperScore | None:
     """What the paper prints for a method in this set-up (MiniImageNet in Table 2, Table 3), if it has one.
 
     Data are MiniImageNet if their name says so."""
@@ -222,8 +243,15 @@ def paper_score(config: ImageConfig | RLConfig, image: Sequence[int] | None, met
         value, key = TABLE3[config.env][method], (MLPS[config.env], 20)
     else:
         key = (config.backbone, config.n_shot)
-        usual = (config.n_way, config.channels, config.norm, config.pool) == (5, 32, "group", "max") and key in TABLE2
-        usual = usual and tuple(image or ()) == (3, 84, 84) and "mini" in Path(config.data).name.lower()
+        usual = (config.n_way, config.channels, config.norm, config.pool) == (
+            5,
+            32,
+            "group",
+            "max",
+        ) and key in TABLE2
+        usual = (
+            usual and tuple(image or ()) == (3, 84, 84) and "mini" in Path(config.data).name.lower()
+        )
         value = TABLE2[key][method][0] if usual else 0.0
     if not usual:
         return None

@@ -49,7 +49,10 @@ def finding(runs: Sequence[RunRecord]) -> Markup | None:
         return None
     said = f"{METHODS[ours.method].title} adapts in {bytes_text(ours.score.memory_mb)}: "
     said += f"{score_name(ours)} {with_ci95(ours.score, unit(ours))} ({ours.score.source})."
-    dense = next((run for name in ("maml++", "maml") for run in runs if run.method == name and run.score), None)
+    dense = next(
+        (run for name in ("maml++", "maml") for run in runs if run.method == name and run.score),
+        None,
+    )
     walk = dense_walk(ours)
     if dense and dense.score:
         times = dense.score.memory_mb / ours.score.memory_mb
@@ -74,7 +77,12 @@ def setup_section(setup: str, runs: Sequence[RunRecord]) -> Markup:
     parts = [el("h2", setup), el("div", columns, class_="hero")]
     memory = memory_cards(scored)
     if memory:
-        parts += [el("h3", "Memory along the layers"), el("p", MEMORY, class_="note"), key(), grid(memory)]
+        parts += [
+            el("h3", "Memory along the layers"),
+            el("p", MEMORY, class_="note"),
+            key(),
+            grid(memory),
+        ]
     return el("section", parts)
 
 
@@ -82,9 +90,13 @@ def hero(runs: Sequence[RunRecord]) -> Markup:
     """The picture of the whole project."""
     caption = "Filled: ours with CI95. "
     if papers(runs):
-        caption += "Hollow: what the paper prints, after its whole training; dotted lines lead there. "
+        caption += (
+            "Hollow: what the paper prints, after its whole training; dotted lines lead there. "
+        )
     return card(
-        f"{score_name(runs[0]).capitalize()} against memory", f"{caption}Up and left is better.", score_against_memory(runs)
+        f"{score_name(runs[0]).capitalize()} against memory",
+        f"{caption}Up and left is better.",
+        score_against_memory(runs),
     )
 
 
@@ -92,7 +104,11 @@ def learning(runs: Sequence[RunRecord]) -> list[Markup]:
     """How the runs learned, where there is more than one validation."""
     if all(len(run.metrics) < 2 for run in runs):
         return []
-    return [card("Learning curves", "Score on unseen validation tasks, with CI95.", learning_curves(runs))]
+    return [
+        card(
+            "Learning curves", "Score on unseen validation tasks, with CI95.", learning_curves(runs)
+        )
+    ]
 
 
 def work(runs: Sequence[RunRecord]) -> Markup:
@@ -117,7 +133,11 @@ EXACT = (
 
 def key() -> Markup:
     """What the colours of the bands mean."""
-    return el("p", [el("span", el("i", style=f"--c: var(--{kind})"), words) for kind, words in KINDS.items()], class_="key")
+    return el(
+        "p",
+        [el("span", el("i", style=f"--c: var(--{kind})"), words) for kind, words in KINDS.items()],
+        class_="key",
+    )
 
 
 def memory_cards(runs: Sequence[RunRecord]) -> list[Markup]:
@@ -126,27 +146,40 @@ def memory_cards(runs: Sequence[RunRecord]) -> list[Markup]:
     for run, label in zip(runs, labels(runs), strict=True):
         dense, walk = dense_walk(run), walk_of(run)
         if dense and walk:
-            shown.setdefault(_what(dense), (dense, [] if any(r.method == "maml" for r in runs) else ["MAML"]))
+            shown.setdefault(
+                _what(dense), (dense, [] if any(r.method == "maml" for r in runs) else ["MAML"])
+            )
             shown.setdefault(_what(walk), (walk, []))[1].append(label)
     top = max((walk.peak_mb("paper") for walk, _ in shown.values()), default=0.0)
-    return [card(_names(names), what, memory_along_layers(walk, top)) for what, (walk, names) in shown.items()]
+    return [
+        card(_names(names), what, memory_along_layers(walk, top))
+        for what, (walk, names) in shown.items()
+    ]
 
 
 def _what(walk: Walk) -> str:
     """What a step stores, in words."""
-    stored, peak, exact = (bytes_text(mb) for mb in (walk.stored_mb, walk.peak_mb("paper"), walk.peak_mb("exact")))
+    stored, peak, exact = (
+        bytes_text(mb) for mb in (walk.stored_mb, walk.peak_mb("paper"), walk.peak_mb("exact"))
+    )
     return f"Updates {_listed(walk)} and stores {stored} for that. Peak {peak}, {exact} in the exact accounting."
 
 
 def _names(names: Sequence[str]) -> str:
-    return ", ".join(names) if len(names) <= 3 else f"{', '.join(names[:2])} and {len(names) - 2} more"
+    return (
+        ", ".join(names) if len(names) <= 3 else f"{', '.join(names[:2])} and {len(names) - 2} more"
+    )
 
 
 def _listed(walk: Walk) -> str:
     every = [op.name for op in walk.ops if op.name]
     if len(walk.update) == len(every):
         return "every layer"
-    return ", ".join(walk.update) if len(walk.update) <= 6 else f"{len(walk.update)} of {len(every)} layers"
+    return (
+        ", ".join(walk.update)
+        if len(walk.update) <= 6
+        else f"{len(walk.update)} of {len(every)} layers"
+    )
 
 
 def overview(runs: Sequence[RunRecord]) -> Markup:
@@ -155,7 +188,9 @@ def overview(runs: Sequence[RunRecord]) -> Markup:
     heads = [f"{what}{' (%)' if what == 'accuracy' else ''}", "peak memory", "exact", "GMACs"]
     head = el("tr", el("th", "method"), [el("th", h, class_="n") for h in heads])
     sources = {s.source for s in (run.score for run in runs) if s}
-    rows = [_row(run, label, len(sources) > 1) for run, label in zip(runs, labels(runs), strict=True)]
+    rows = [
+        _row(run, label, len(sources) > 1) for run, label in zip(runs, labels(runs), strict=True)
+    ]
     notes = [f"Measured on: {sources.pop()}." if len(sources) == 1 else DIFFERENT, EXACT]
     for run, label in zip(runs, labels(runs), strict=True):
         if not run.finished:
@@ -175,7 +210,10 @@ def _row(run: RunRecord, label: str, with_source: bool) -> Markup:
         (exact, None),
         (number(s.gmac), p and f"paper {p.gmac:g}"),
     ]
-    figures = [el("td", el("b", ours), el("br"), el("small", paper or ""), class_="n") for ours, paper in cells]
+    figures = [
+        el("td", el("b", ours), el("br"), el("small", paper or ""), class_="n")
+        for ours, paper in cells
+    ]
     source = [el("br"), el("small", s.source)] if with_source else None
     dot = el("i", class_=f"swatch {css(run.method)}")
     return el("tr", el("th", dot, name, source), figures)

@@ -14,15 +14,27 @@ from pmeta.report.steps import heat_map, stages, step_sizes, update_ratios
 def run_section(run: RunRecord, label: str, opened: bool) -> Markup:
     """What is known of a run, behind a line that says what it is."""
     state = "finished" if run.finished else f"{run.done:,} of {run.config.tasks:,} tasks"
-    score = f", {with_ci95(run.score, unit(run))} in {bytes_text(run.score.memory_mb)}" if run.score else ""
+    score = (
+        f", {with_ci95(run.score, unit(run))} in {bytes_text(run.score.memory_mb)}"
+        if run.score
+        else ""
+    )
     line = el("summary", label, el("span", f" {run.setup}: {state}{score}"))
-    parts = [line, el("p", el("code", str(run.path)), f": {run.title}.", class_="note"), *_failed(run)]
+    parts = [
+        line,
+        el("p", el("code", str(run.path)), f": {run.title}.", class_="note"),
+        *_failed(run),
+    ]
     if run.chosen:
         parts += [grid(_cards(run))]
     else:
         parts += [el("p", "Not validated yet: there is nothing to draw.")]
     parts += _evaluations(run)
-    parts += [el("h3", "Settings"), el("p", "Bold where they differ from the defaults.", class_="note"), settings(run)]
+    parts += [
+        el("h3", "Settings"),
+        el("p", "Bold where they differ from the defaults.", class_="note"),
+        settings(run),
+    ]
     return el("details", parts, open="" if opened else None)
 
 
@@ -36,14 +48,22 @@ def _cards(run: RunRecord) -> list[Markup]:
     which = "best model" if run.best else "last validation; the layers are not chosen yet"
     shares, measured = update_ratios(run)
     how = "Mean over evaluated tasks." if any("update_ratios" in e for e in run.evaluations) else ""
-    how = how or ("Whole layers: there are no scores." if measured else "The most that the clipped scores can leave.")
+    how = how or (
+        "Whole layers: there are no scores."
+        if measured
+        else "The most that the clipped scores can leave."
+    )
     cards = [
         card(
             f"Step sizes α after {chosen['tasks']:,} tasks",
             f"Of each layer and step, {which}. A point stands for 0: not updated, nothing stored.",
             step_sizes(run, chosen),
         ),
-        card("Share of the weights that each step updates", how, heat_map(shares, run.layers, 1.0, _share, "updated share")),
+        card(
+            "Share of the weights that each step updates",
+            how,
+            heat_map(shares, run.layers, 1.0, _share, "updated share"),
+        ),
     ]
     if len(run.metrics) > 1:
         words = "From the first to the last validation, after so many tasks; rows are layers, columns are steps, as above."
@@ -59,7 +79,21 @@ def _evaluations(run: RunRecord) -> list[Markup]:
     """All evaluations that are kept with the run."""
     if not run.evaluations:
         return []
-    head = el("tr", [el("th", h) for h in ("data", "split", "samples at a time", "tasks", "score", "peak memory", "GMACs")])
+    head = el(
+        "tr",
+        [
+            el("th", h)
+            for h in (
+                "data",
+                "split",
+                "samples at a time",
+                "tasks",
+                "score",
+                "peak memory",
+                "GMACs",
+            )
+        ],
+    )
     rows = []
     for e in run.evaluations:
         s = score_of(e, "")
@@ -79,11 +113,20 @@ def settings(run: RunRecord) -> Markup:
     usual = {f.name: f.default for f in dataclasses.fields(run.config)}
     flat: dict[str, Any] = {k: v for k, v in run.settings.items() if k != "versions"}
     items = [
-        el("div", f"{name}: ", el("b" if value != usual.get(name) else "span", _plain(value)), class_=_kind(name, value, usual))
+        el(
+            "div",
+            f"{name}: ",
+            el("b" if value != usual.get(name) else "span", _plain(value)),
+            class_=_kind(name, value, usual),
+        )
         for name, value in flat.items()
     ]
     versions = ", ".join(f"{name} {v}" for name, v in run.settings["versions"].items())
-    return el("div", el("div", items, class_="settings"), el("p", f"Started with {versions}.", class_="note"))
+    return el(
+        "div",
+        el("div", items, class_="settings"),
+        el("p", f"Started with {versions}.", class_="note"),
+    )
 
 
 def _kind(name: str, value: Any, usual: dict[str, Any]) -> str | None:

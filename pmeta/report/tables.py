@@ -15,7 +15,10 @@ def table(given: Table) -> Markup:
     """The table, what stands behind it, and why cells are missing."""
     cells = {(c["row"], c["column"]): c for c in given["cells"]}
     head = el("tr", el("th", ""), [el("th", column, class_="n") for column in given["columns"]])
-    body = [el("tr", el("th", row), [_cell(cells.get((row, column))) for column in given["columns"]]) for row in given["rows"]]
+    body = [
+        el("tr", el("th", row), [_cell(cells.get((row, column))) for column in given["columns"]])
+        for row in given["rows"]
+    ]
     return el("div", el("table", el("thead", head), el("tbody", body)), class_="scroll")
 
 
@@ -24,7 +27,14 @@ def _cell(cell: Cell | None) -> Markup:
         return el("td", "", class_="n")
     paper = "" if cell["paper"] is None else f"paper {digits(cell['paper'], cell['unit'])}"
     if cell["ours"] is None:
-        return el("td", "–", el("br"), el("small", paper), class_="n", title=cell["missing"] or "not there yet")
+        return el(
+            "td",
+            "–",
+            el("br"),
+            el("small", paper),
+            class_="n",
+            title=cell["missing"] or "not there yet",
+        )
     ci95 = "" if cell["ci95"] is None else f" ± {cell['ci95']:.1f}"
     most = "≤ " if cell.get("at_most") else ""
     ours = el("b", f"{most}{digits(cell['ours'], cell['unit'])}{ci95}")
@@ -56,8 +66,12 @@ def behind(cell: Cell) -> str:
 def notes(given: Table) -> list[str]:
     """What must be known to read the table: where it comes from, notes on cells, and what is missing for which reason."""
     data = ", ".join(given["data"]) or "no data set"
-    found = [f"Schedule: {given.get('scale')}. Data: {data}. Evaluated on: {given.get('split') or 'nothing yet'}."]
-    trained = sorted({behind(c) for c in given["cells"] if c["ours"] is not None and c["tasks"] is not None})
+    found = [
+        f"Schedule: {given.get('scale')}. Data: {data}. Evaluated on: {given.get('split') or 'nothing yet'}."
+    ]
+    trained = sorted(
+        {behind(c) for c in given["cells"] if c["ours"] is not None and c["tasks"] is not None}
+    )
     found += [f"Ours: {'; '.join(trained)}."] if trained else []
     found += sorted({c["note"] for c in given["cells"] if c.get("note") and c["ours"] is not None})
     reasons: dict[str, int] = {}
@@ -65,7 +79,9 @@ def notes(given: Table) -> list[str]:
         if cell["ours"] is None:
             reason = cell["missing"] or "not there yet"
             reasons[reason] = reasons.get(reason, 0) + 1
-    return found + [f"{n} cell{'s are' if n > 1 else ' is'} missing: {reason}." for reason, n in reasons.items()]
+    return found + [
+        f"{n} cell{'s are' if n > 1 else ' is'} missing: {reason}." for reason, n in reasons.items()
+    ]
 
 
 def differences(given: Table) -> list[Cell]:
@@ -75,7 +91,15 @@ def differences(given: Table) -> list[Cell]:
 
 def difference_picture(cells: list[Cell]) -> Markup:
     """How much better than the reference, paired over the same tasks, with CI95; the paper's hollow."""
-    rows = [Row(f"{c['row']}, {c['column']}", c["difference"], c["difference_ci95"], c["difference_paper"]) for c in cells]
+    rows = [
+        Row(
+            f"{c['row']}, {c['column']}",
+            c["difference"],
+            c["difference_ci95"],
+            c["difference_paper"],
+        )
+        for c in cells
+    ]
     return _dots(rows, f"points more than {cells[0]['versus']} on the same tasks", zero=True)
 
 
@@ -100,10 +124,15 @@ class Row(NamedTuple):
 def _dots(rows: list[Row], label: str, zero: bool = False) -> Markup:
     """Ours filled with CI95 and the paper's hollow, a line for each row."""
     ours = [v for r in rows if r.ours is not None for v in (r.ours - r.ci95, r.ours + r.ci95)]
-    low, high = around([*ours, *(r.paper for r in rows if r.paper is not None), *([0.0] if zero else [])], 0.06)
+    low, high = around(
+        [*ours, *(r.paper for r in rows if r.paper is not None), *([0.0] if zero else [])], 0.06
+    )
     left = min(14 + 6.2 * max(len(r.label) for r in rows), 165)
     height, x = 22 * len(rows) + 44, Scale(low, high, left, WIDTH - 10)
-    parts = [line(x(v), 4, x(v), height - 36, "axis" if zero and v == 0 else "rule") for v in nice_ticks(low, high)]
+    parts = [
+        line(x(v), 4, x(v), height - 36, "axis" if zero and v == 0 else "rule")
+        for v in nice_ticks(low, high)
+    ]
     parts += [text(x(v), height - 21, number(v), "middle", "tick") for v in nice_ticks(low, high)]
     parts.append(text((x.start + x.end) / 2, height - 5, label, "middle", "label"))
     for i, row in enumerate(rows):
@@ -116,8 +145,15 @@ def _dot_line(row: Row, y: float, x: Scale) -> list[Markup]:
     parts = [text(x.start - 8, y + 4, label, "end", "tick")]
     if row.ours is not None:
         parts.append(line(x(row.ours - row.ci95), y, x(row.ours + row.ci95), y, "ci accent"))
-    for value, kind, whose in ((row.paper, "mark hollow accent", "paper"), (row.ours, "mark accent", "ours")):
+    for value, kind, whose in (
+        (row.paper, "mark hollow accent", "paper"),
+        (row.ours, "mark accent", "ours"),
+    ):
         if value is not None:
-            tip = f"{row.label}, {whose}: {value:.2f}" + (f" ± {row.ci95:.2f}" if whose == "ours" else "")
-            parts.append(el("circle", el("title", tip), cx=x(value), cy=float(y), r=4.5, class_=kind))
+            tip = f"{row.label}, {whose}: {value:.2f}" + (
+                f" ± {row.ci95:.2f}" if whose == "ours" else ""
+            )
+            parts.append(
+                el("circle", el("title", tip), cx=x(value), cy=float(y), r=4.5, class_=kind)
+            )
     return parts

@@ -62,7 +62,9 @@ class Cell:
     """Of the cost model: backbone, shots or episodes, method, figure."""
 
 
-_ATTENTION: dict[str, dict[str, Any]] = {  # tag of the run folder: settings; the most telling come first
+_ATTENTION: dict[
+    str, dict[str, Any]
+] = {  # tag of the run folder: settings; the most telling come first
     "pmeta": {"method": "pmeta"},
     "pmeta-lr": {"method": "pmeta-lr"},
     "fw0-bw0": {"method": "pmeta", "clip_ratio_fw": 0.0, "clip_ratio_bw": 0.0},
@@ -103,14 +105,22 @@ _ROWS4 = {
     "0.5/0.5": "fw0.5-bw0.5",
     "alpha^Ch": "alpha-ch",
 }
-_ROWS7 = {"x/x": "pmeta-lr", "g(w)/x": "fw0.3", "x_(l-1)/x": "sparse-x", "x/g(w)": "bw0.3", "x/g(y)": "sparse-gy"}
+_ROWS7 = {
+    "x/x": "pmeta-lr",
+    "g(w)/x": "fw0.3",
+    "x_(l-1)/x": "sparse-x",
+    "x/g(w)": "bw0.3",
+    "x/g(y)": "sparse-gy",
+}
 
 
 def _trainings() -> Iterator[Training]:
     for tags in (_ATTENTION, _MORE):
         for shots in (1, 5):
             for tag, changes in tags.items():
-                yield Training(f"4conv-{shots}shot-{tag}", f"miniimagenet-4conv-5way-{shots}shot", changes)
+                yield Training(
+                    f"4conv-{shots}shot-{tag}", f"miniimagenet-4conv-5way-{shots}shot", changes
+                )
     for tag, changes in _POOL_NORM.items():
         yield Training(f"4conv-1shot-{tag}", "miniimagenet-4conv-5way-1shot", changes)
     for env in ("navigation", "cheetah-velocity"):
@@ -119,20 +129,30 @@ def _trainings() -> Iterator[Training]:
             yield Training(f"{env}-{method}", f"{env}-paper", {"method": method, **budget})
     for shots in (1, 5):
         for method in reversed(paper.METHODS):
-            yield Training(f"resnet12-{shots}shot-{method}", f"miniimagenet-resnet12-5way-{shots}shot", {"method": method})
+            yield Training(
+                f"resnet12-{shots}shot-{method}",
+                f"miniimagenet-resnet12-5way-{shots}shot",
+                {"method": method},
+            )
 
 
 TRAININGS = {training.name: training for training in _trainings()}
 """Every run that the tables need, each once, the most telling first."""
 
 
-def _accuracies(table: str, row: str, shots: int, training: str, printed: tuple[float, ...]) -> Iterator[Cell]:
+def _accuracies(
+    table: str, row: str, shots: int, training: str, printed: tuple[float, ...]
+) -> Iterator[Cell]:
     for data, accuracy in zip(paper.DATASETS, printed, strict=True):
         yield Cell(table, row, f"{shots}-shot {DATA_TITLES[data]}", "%", accuracy, training, data)
 
 
 def _table1() -> Iterator[Cell]:
-    names = {"4conv": "4Conv, 25 images", "resnet12": "ResNet12, 25 images", "mlp-cheetah": "MLP, 20 episodes of Half-Cheetah"}
+    names = {
+        "4conv": "4Conv, 25 images",
+        "resnet12": "ResNet12, 25 images",
+        "mlp-cheetah": "MLP, 20 episodes of Half-Cheetah",
+    }
     columns = {
         "static_mb": ("Model", "MB"),
         "sample_mb": ("Sample", "MB"),
@@ -143,7 +163,15 @@ def _table1() -> Iterator[Cell]:
     }
     for (backbone, shots), printed in EXAMPLES.items():
         for key, (column, unit) in columns.items():
-            yield Cell("table1", names[backbone], column, unit, printed[key], cost=(backbone, shots, "maml", key), batch=None)
+            yield Cell(
+                "table1",
+                names[backbone],
+                column,
+                unit,
+                printed[key],
+                cost=(backbone, shots, "maml", key),
+                batch=None,
+            )
 
 
 def _costs(accuracy: Cell, prefix: str, where: tuple[str, int, str]) -> Iterator[Cell]:
@@ -151,13 +179,18 @@ def _costs(accuracy: Cell, prefix: str, where: tuple[str, int, str]) -> Iterator
     backbone, shots, method = where
     gmac, memory = ADAPTATION[backbone, shots][method]
     yield replace(accuracy, column=f"{prefix} GMAC", unit="GMAC", paper=gmac, cost=(*where, "gmac"))
-    yield replace(accuracy, column=f"{prefix} Memory", unit="MB", paper=memory, cost=(*where, "memory_mb"))
+    yield replace(
+        accuracy, column=f"{prefix} Memory", unit="MB", paper=memory, cost=(*where, "memory_mb")
+    )
 
 
 def _table2() -> Iterator[Cell]:
     for (backbone, shots), printed in paper.TABLE2.items():
         for method in paper.METHODS:
-            row, training = f"{BACKBONES[backbone]} {METHODS[method].title}", f"{backbone}-{shots}shot-{method}"
+            row, training = (
+                f"{BACKBONES[backbone]} {METHODS[method].title}",
+                f"{backbone}-{shots}shot-{method}",
+            )
             accuracies = list(_accuracies("table2", row, shots, training, printed[method]))
             yield from accuracies
             yield from _costs(accuracies[0], f"{shots}-shot", (backbone, shots, method))
@@ -167,7 +200,15 @@ def _table3() -> Iterator[Cell]:
     for env, printed in paper.TABLE3.items():
         for method in paper.METHODS:
             column = f"{ENVIRONMENTS[env]} Return"
-            gained = Cell("table3", METHODS[method].title, column, "", printed[method], f"{env}-{method}", data=env)
+            gained = Cell(
+                "table3",
+                METHODS[method].title,
+                column,
+                "",
+                printed[method],
+                f"{env}-{method}",
+                data=env,
+            )
             yield gained
             yield from _costs(gained, ENVIRONMENTS[env], (MLPS[env], 20, method))
 

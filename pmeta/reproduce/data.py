@@ -33,9 +33,13 @@ def named(words: Sequence[str]) -> dict[str, str]:
         if not equals:
             name, root = _recognised(word), word
         if name not in TITLES:
-            raise ValueError(f"--data takes mini=DIR, tiered=DIR and cub=DIR, or folders with such names, got {word!r}.")
+            raise ValueError(
+                f"--data takes mini=DIR, tiered=DIR and cub=DIR, or folders with such names, got {word!r}."
+            )
         if name in found:
-            raise ValueError(f"--data takes one folder for {TITLES[name]}, got {found[name]} and {root}.")
+            raise ValueError(
+                f"--data takes one folder for {TITLES[name]}, got {found[name]} and {root}."
+            )
         found[name] = root
     return found
 
@@ -50,12 +54,17 @@ def _recognised(root: str) -> str:
 
 def open_datasets(words: Sequence[str], size: int | None) -> dict[str, Dataset]:
     """The data sets that --data names, each with the split to evaluate on; raises ValueError for a folder without classes."""
-    given = {name: root if root == "glyphs" else os.path.abspath(root) for name, root in named(words).items()}
+    given = {
+        name: root if root == "glyphs" else os.path.abspath(root)
+        for name, root in named(words).items()
+    }
     found, channels = {}, None  # a run remembers where its data were: whole paths
     for name in (name for name in TITLES if name in given):
         root = given[name]
         cached = open_source(root, size, None if root == given.get("mini") else channels)
-        channels = channels or cached.images.shape[-1]  # what the network takes, so that nothing is decoded twice
+        channels = (
+            channels or cached.images.shape[-1]
+        )  # what the network takes, so that nothing is decoded twice
         splits = {own for own, *_ in cached.classes}
         split = "val" if "val" in splits and "test" not in splits else "test"
         found[name] = Dataset(root, "glyphs" if root == "glyphs" else TITLES[name], split)

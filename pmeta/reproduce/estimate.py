@@ -59,7 +59,12 @@ class Estimate:
         if key not in self.calculated:
             config, training = step.job.config, step.what == "train"
             if isinstance(config, RLConfig):
-                own = POLICY_SECONDS[config.env] * config.episodes * config.horizon * (2 if training else 1)
+                own = (
+                    POLICY_SECONDS[config.env]
+                    * config.episodes
+                    * config.horizon
+                    * (2 if training else 1)
+                )
             else:
                 own = gmacs(config, training) / self._calibrated()
             self.calculated[key] = own / self.options.workers
@@ -67,7 +72,9 @@ class Estimate:
 
     def _calibrated(self) -> float:
         if not self.speed:
-            self.speed = calibrate(dataclasses.replace(NAMED["miniimagenet-4conv-5way-1shot"], n_query=5))
+            self.speed = calibrate(
+                dataclasses.replace(NAMED["miniimagenet-4conv-5way-1shot"], n_query=5)
+            )
         return self.speed
 
 
@@ -93,7 +100,9 @@ def _evaluations(run: Path) -> tuple[float, int]:
 
 def gmacs(config: ImageConfig, training: bool) -> float:
     """GMACs of a task by the cost model: K steps over the support set, and the queries."""
-    net, _ = build(config, (3, config.image_size or 28, config.image_size or 28), torch.device("cpu"))
+    net, _ = build(
+        config, (3, config.image_size or 28, config.image_size or 28), torch.device("cpu")
+    )
     samples = config.n_way * config.n_shot
     one = cost(net.ops, [layer_names(net.ops)], samples)
     queries = one.inference_gmac / samples * config.n_way * config.n_query
@@ -107,7 +116,10 @@ def calibrate(config: ImageConfig) -> float:
     image = (3, config.image_size or 28, config.image_size or 28)
     net, meta = build(config, image, torch.device("cpu"))
     labels = torch.arange(config.n_way)
-    support, query = labels.repeat_interleave(config.n_shot), labels.repeat_interleave(config.n_query)
+    support, query = (
+        labels.repeat_interleave(config.n_shot),
+        labels.repeat_interleave(config.n_query),
+    )
     generator = torch.Generator().manual_seed(0)
     x, x_query = (torch.randn(len(y), *image, generator=generator) for y in (support, query))
     for _ in range(2):

@@ -40,7 +40,9 @@ def read(path: Path, needed: tuple[str, ...] = ("tasks", "seconds")) -> dict[str
     except ValueError as error:
         raise ValueError(f"{path} cannot be read ({error}): remove it to evaluate again.") from None
     if not isinstance(found, dict) or not all(key in found for key in needed):
-        raise ValueError(f"{path} is no evaluation, which has {' and '.join(needed)}: remove it to evaluate again.")
+        raise ValueError(
+            f"{path} is no evaluation, which has {' and '.join(needed)}: remove it to evaluate again."
+        )
     return found
 
 
@@ -53,21 +55,32 @@ def evaluate_images(group: Group, config: EvaluateConfig, path: Path) -> None:
     results, before = group.from_first(lambda: _read_part(part, asked))
     quiet = group.rank > 0 or not sys.stderr.isatty()
     starts = range(len(results), tasks, PART)
-    for start in track(starts, "evaluating", console=Console(stderr=True), disable=quiet, transient=True):
-        results = results + group.gather([result_of(i) for i in group.share(range(start, min(start + PART, tasks)))])
+    for start in track(
+        starts, "evaluating", console=Console(stderr=True), disable=quiet, transient=True
+    ):
+        results = results + group.gather(
+            [result_of(i) for i in group.share(range(start, min(start + PART, tasks)))]
+        )
         if group.rank == 0:
             _write_part(part, asked, results, before + time.monotonic() - started)
     if group.rank == 0:
         summary = dataclasses.asdict(summarise(results))
         accuracies = [r.accuracy for r in results]
         seconds = round(before + time.monotonic() - started, 1)
-        write_json(path, {**asked, "seconds": seconds, "layers": layers, **summary, "accuracies": accuracies})
+        write_json(
+            path,
+            {**asked, "seconds": seconds, "layers": layers, **summary, "accuracies": accuracies},
+        )
         part.unlink(missing_ok=True)
 
 
-def _write_part(part: Path, asked: dict[str, Any], results: list[TaskResult], seconds: float) -> None:
+def _write_part(
+    part: Path, asked: dict[str, Any], results: list[TaskResult], seconds: float
+) -> None:
     rows = [[*r[:4], r.ratios.tolist()] for r in results]
-    write_atomically(part, json.dumps({"asked": asked, "seconds": seconds, "results": rows}).encode())
+    write_atomically(
+        part, json.dumps({"asked": asked, "seconds": seconds, "results": rows}).encode()
+    )
 
 
 def _read_part(part: Path, asked: dict[str, Any]) -> tuple[list[TaskResult], float]:
@@ -75,7 +88,10 @@ def _read_part(part: Path, asked: dict[str, Any]) -> tuple[list[TaskResult], flo
     found = read(part, ("asked", "seconds", "results"))
     if found is None or found["asked"] != asked:
         return [], 0.0
-    results = [TaskResult(a, peak, exact, macs, torch.tensor(ratios)) for a, peak, exact, macs, ratios in found["results"]]
+    results = [
+        TaskResult(a, peak, exact, macs, torch.tensor(ratios))
+        for a, peak, exact, macs, ratios in found["results"]
+    ]
     return results, found["seconds"]
 
 
@@ -86,4 +102,9 @@ def evaluate_policy(group: Group, run: str, tasks: int, path: Path) -> None:
     if group.rank == 0:
         make_folder(path.parent)
         seconds = round(time.monotonic() - started, 1)
-        write_json(path, plain({"batch": 1, "seconds": seconds, "layers": layers, **dataclasses.asdict(summary)}))
+        write_json(
+            path,
+            plain(
+                {"batch": 1, "seconds": seconds, "layers": layers, **dataclasses.asdict(summary)}
+            ),
+        )

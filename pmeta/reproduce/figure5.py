@@ -32,16 +32,28 @@ def measure(group: Group, run: str, split: str, tasks: int) -> None:
     images = open_images(config, split, "", image)
     net, meta = restore(config, best.tensors, image, device)
     loop = evaluation_loop(net, config.method_row(), batch=1)
-    first = dataclasses.replace(meta, mask=torch.ones_like(meta.mask))  # a layer has scores even where its alpha is 0
+    first = dataclasses.replace(
+        meta, mask=torch.ones_like(meta.mask)
+    )  # a layer has scores even where its alpha is 0
     found = []
     for i in group.share(range(tasks)):
-        drawn = task(config, images, i, device, config.seed + 1)  # other tasks than those that chose the model
+        drawn = task(
+            config, images, i, device, config.seed + 1
+        )  # other tasks than those that chose the model
         _, scores = loop.step(first, meta.w, 0, (drawn.support_x, drawn.support_y))
-        found.append((evaluate_task(loop, meta, drawn).ratios, sample_scores(net, scores, len(drawn.support_x))))
+        found.append(
+            (
+                evaluate_task(loop, meta, drawn).ratios,
+                sample_scores(net, scores, len(drawn.support_x)),
+            )
+        )
     found = group.gather(found)
     if group.rank == 0:
         make_folder(path_of(Path(run), split).parent)
-        write_json(path_of(Path(run), split), _summary(net, meta.updates(), found) | {"split": split, "eval_tasks": tasks})
+        write_json(
+            path_of(Path(run), split),
+            _summary(net, meta.updates(), found) | {"split": split, "eval_tasks": tasks},
+        )
 
 
 def sample_scores(net: Network, scores: Scores, n: int) -> list[Tensor]:
@@ -52,12 +64,16 @@ def sample_scores(net: Network, scores: Scores, n: int) -> list[Tensor]:
     """
     out = []
     for layer in net.layers:
-        fw, bw = (torch.ones(n, 1) if g is None else g.cpu().expand(n, -1) for g in scores[layer.name])
+        fw, bw = (
+            torch.ones(n, 1) if g is None else g.cpu().expand(n, -1) for g in scores[layer.name]
+        )
         out.append((fw * bw)[:, None] if layer.kind == "norm" else _side_by_side(fw, bw))
     return out
 
 
-def _side_by_side(fw: Tensor, bw: Tensor) -> Tensor:  # (n, a), (n, b) -> (n, 2, max(a, b)), filled up with zeros
+def _side_by_side(
+    fw: Tensor, bw: Tensor
+) -> Tensor:  # (n, a), (n, b) -> (n, 2, max(a, b)), filled up with zeros
     width = max(fw.shape[1], bw.shape[1])
     return torch.stack([torch.nn.functional.pad(g, (0, width - g.shape[1])) for g in (fw, bw)], 1)
 
@@ -69,10 +85,14 @@ def cosine(a: Tensor, b: Tensor) -> Tensor:
 
 def _summary(net: Network, updates: Tensor, found: list[Any]) -> dict[str, Any]:
     ratios = torch.stack([r for r, _ in found])  # (tasks, K, L)
-    gammas = [torch.cat(parts) for parts in zip(*(scores for _, scores in found), strict=True)]  # of each layer
+    gammas = [
+        torch.cat(parts) for parts in zip(*(scores for _, scores in found), strict=True)
+    ]  # of each layer
     order = torch.randperm(len(gammas[0]), generator=torch.Generator().manual_seed(SEED))
     half = len(order) // 2
-    alike = torch.stack([cosine(g[order[:half]], g[order[half : 2 * half]]) for g in gammas])  # (L, pairs)
+    alike = torch.stack(
+        [cosine(g[order[:half]], g[order[half : 2 * half]]) for g in gammas]
+    )  # (L, pairs)
     return {
         "layers": [layer.name for layer in net.layers],
         "updated": updates.tolist(),

@@ -32,7 +32,13 @@ def _series(name: str, options: Options) -> dict[str, Any]:
     for split in ("test", "val"):
         measured = evaluations.read(figure5.path_of(run, split), ("layers", "ratios", "cosine"))
         if measured:
-            return {"shots": shots, "run": f"runs/{run.name}", "tasks": Run(run).tasks_done(), **measured, "missing": None}
+            return {
+                "shots": shots,
+                "run": f"runs/{run.name}",
+                "tasks": Run(run).tasks_done(),
+                **measured,
+                "missing": None,
+            }
     return {"shots": shots, "run": f"runs/{run.name}", "missing": "not run yet"}
 
 
@@ -46,7 +52,9 @@ def write(options: Options) -> None:
         picture = draw(found)
         for kind in ("svg", "png"):
             image = io.BytesIO()
-            picture.savefig(image, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
+            picture.savefig(
+                image, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None
+            )
             write_atomically(path.with_suffix(f".{kind}"), image.getvalue())
     write_atomically(path, text.encode())
 
@@ -67,12 +75,21 @@ def draw(found: dict[str, Any]) -> Figure:
         axes[0].set_ylabel(f"5-way {s['shots']}-shot\nshare of weights updated", fontsize=9)
     for ax in grid[:-1].flat:
         ax.tick_params(labelbottom=False)
-    lines = [line for part in _caption(found, series) for line in textwrap.wrap(part, round(14 * width))]
+    lines = [
+        line for part in _caption(found, series) for line in textwrap.wrap(part, round(14 * width))
+    ]
     figure.suptitle("\n".join(lines), fontsize=8.5, x=0.01, ha="left")
     return figure
 
 
-def _panel(ax: Axes, layers: list[str], mean: list[float], std: list[float], updated: list[bool], color: str) -> None:
+def _panel(
+    ax: Axes,
+    layers: list[str],
+    mean: list[float],
+    std: list[float],
+    updated: list[bool],
+    color: str,
+) -> None:
     """A bar for each layer; a layer whose step size is zero has none on the left, and a grey one on the right."""
     low = [min(s, m) for m, s in zip(mean, std, strict=True)]
     high = [min(s, 1 - m) for m, s in zip(mean, std, strict=True)]

@@ -73,7 +73,9 @@ def why_failed(run: Path) -> str:
     except (FileNotFoundError, NotADirectoryError):
         return ""
     except (ValueError, KeyError, TypeError):
-        raise ValueError(f"{run / 'failed.json'} says why a training failed, this one does not: remove it.") from None
+        raise ValueError(
+            f"{run / 'failed.json'} says why a training failed, this one does not: remove it."
+        ) from None
 
 
 def trainable(training: Training, options: Options) -> str:
@@ -96,7 +98,11 @@ def plan(cells: Sequence[Cell], with_figure5: Sequence[str], options: Options) -
         for training in TRAININGS.values():
             if training.name not in wanted or trainable(training, options):
                 continue
-            own = [c for c in cells if c.training == training.name and (training.is_rl or c.data in options.datasets)]
+            own = [
+                c
+                for c in cells
+                if c.training == training.name and (training.is_rl or c.data in options.datasets)
+            ]
             asked = tuple(dict.fromkeys((cell.data, cell.batch) for cell in own))
             shown = training.name in with_figure5 and seed == options.seeds[0]
             jobs.append(Job(training, _config(training, seed, options), asked, shown))
@@ -110,7 +116,9 @@ def _config(training: Training, seed: int, options: Options) -> ImageConfig | RL
     data = options.datasets["mini"].root if "mini" in options.datasets else ""
     config = configuration(training, options.scale, data, options.tasks, options.given)
     out = str(run_folder(options.out, training.name, seed))
-    return dataclasses.replace(config, out=out, seed=seed, workers=config.most_workers(options.workers))
+    return dataclasses.replace(
+        config, out=out, seed=seed, workers=config.most_workers(options.workers)
+    )
 
 
 @dataclass(frozen=True)
@@ -132,12 +140,22 @@ def steps(job: Job, options: Options) -> Iterator[Step]:
     if left > 0:
         yield Step(job, "train", left, lambda: _train(job), f"train {job.run.name}")
     for data, batch in job.evaluations:
-        step = _policy(job, data, options) if job.training.is_rl else _images(job, data, batch, options)
+        step = (
+            _policy(job, data, options)
+            if job.training.is_rl
+            else _images(job, data, batch, options)
+        )
         if step:
             yield step
     if job.figure5 and not figure5.path_of(job.run, options.datasets["mini"].split).exists():
         args = (str(job.run), options.datasets["mini"].split, SCALES[options.scale].figure_tasks)
-        yield Step(job, "figure5", args[2], lambda: _locked(job, figure5.measure, args, options), f"figure 5 of {job.run.name}")
+        yield Step(
+            job,
+            "figure5",
+            args[2],
+            lambda: _locked(job, figure5.measure, args, options),
+            f"figure 5 of {job.run.name}",
+        )
 
 
 def _train(job: Job) -> None:
@@ -160,8 +178,16 @@ def _images(job: Job, data: str, batch: int | None, options: Options) -> Step | 
         n_query=SCALES[options.scale].eval_query,
         seed=job.config.seed + 1,  # other tasks than those that chose the model
     )
-    label = f"evaluate {job.run.name} on {dataset.title} ({dataset.split}), {batch or 'all'} at a time"
-    return Step(job, "evaluate", tasks, lambda: _locked(job, evaluations.evaluate_images, (config, path), options), label)
+    label = (
+        f"evaluate {job.run.name} on {dataset.title} ({dataset.split}), {batch or 'all'} at a time"
+    )
+    return Step(
+        job,
+        "evaluate",
+        tasks,
+        lambda: _locked(job, evaluations.evaluate_images, (config, path), options),
+        label,
+    )
 
 
 def _policy(job: Job, env: str, options: Options) -> Step | None:
@@ -172,7 +198,13 @@ def _policy(job: Job, env: str, options: Options) -> Step | None:
         return None
     args = (str(job.run), tasks, path)
     label = f"evaluate {job.run.name}"
-    return Step(job, "evaluate", tasks, lambda: _locked(job, evaluations.evaluate_policy, args, options), label)
+    return Step(
+        job,
+        "evaluate",
+        tasks,
+        lambda: _locked(job, evaluations.evaluate_policy, args, options),
+        label,
+    )
 
 
 def _locked(job: Job, work: Callable[..., Any], args: tuple[Any, ...], options: Options) -> Any:
@@ -182,7 +214,9 @@ def _locked(job: Job, work: Callable[..., Any], args: tuple[Any, ...], options: 
         return workers.run(work, args, options.workers)
 
 
-def work_off(jobs: Sequence[Job], options: Options, before: Callable[[Step], None], after: Callable[[], None]) -> list[Job]:
+def work_off(
+    jobs: Sequence[Job], options: Options, before: Callable[[Step], None], after: Callable[[], None]
+) -> list[Job]:
     """Do what is left of every job; returns those that another process was at work on, and still is."""
     todo = list(jobs)
     for _ in ("once", "once more"):
@@ -195,7 +229,9 @@ def work_off(jobs: Sequence[Job], options: Options, before: Callable[[Step], Non
                     after()
             except BusyError:
                 busy.append(job)
-            except DivergedError as error:  # the others go on; a new start tries again from the last good checkpoint
+            except (
+                DivergedError
+            ) as error:  # the others go on; a new start tries again from the last good checkpoint
                 write_json(job.run / "failed.json", {"error": str(error)})
                 after()
         todo = busy

@@ -54,7 +54,9 @@ def evaluated(cell: Cell, out: Path) -> list[tuple[Path, dict[str, Any]]]:
     for run in sorted((out / "runs").glob(f"{cell.training}*")):
         if run.name == cell.training or run.name.startswith(f"{cell.training}-seed"):
             for split in ("test", "val"):
-                evaluation = evaluations.read(evaluations.path_of(run, cell.data, split, cell.batch))
+                evaluation = evaluations.read(
+                    evaluations.path_of(run, cell.data, split, cell.batch)
+                )
                 if evaluation:
                     found.append((run, evaluation | {"split": split}))
                     break
@@ -65,7 +67,9 @@ def _measured(cell: Cell, options: Options) -> dict[str, Any]:
     found = evaluated(cell, options.out)
     if not found:
         return {"missing": _why_missing(cell, options)}
-    score, ci95 = ("after", "after_ci95") if TRAININGS[cell.training].is_rl else ("accuracy", "ci95")
+    score, ci95 = (
+        ("after", "after_ci95") if TRAININGS[cell.training].is_rl else ("accuracy", "ci95")
+    )
     n = len(found)
     return {
         "ours": sum(e[score] for _, e in found) / n,
@@ -105,7 +109,10 @@ def _difference(cell: Cell, found: list[tuple[Path, dict[str, Any]]], out: Path)
         return {}
     (reference,) = (c for c in TABLES[cell.table] if (c.row, c.column) == (row, cell.column))
     ours, theirs = _by_seed(found), _by_seed(evaluated(reference, out))
-    pairs = [[100 * (a - b) for a, b in zip(ours[s], theirs[s], strict=False)] for s in ours.keys() & theirs.keys()]
+    pairs = [
+        [100 * (a - b) for a, b in zip(ours[s], theirs[s], strict=False)]
+        for s in ours.keys() & theirs.keys()
+    ]
     if not pairs or min(map(len, pairs)) < 2:
         return {}
     mean, ci95 = _mean_ci95(pairs)
@@ -129,7 +136,9 @@ def _why_missing(cell: Cell, options: Options) -> str:
     if not done:
         return "not run yet"
     settings = Run(run).config()
-    total = settings["tasks"] if "tasks" in settings else settings["epochs"] * settings["meta_batch"]
+    total = (
+        settings["tasks"] if "tasks" in settings else settings["epochs"] * settings["meta_batch"]
+    )
     return f"in training: {done} of {total} tasks" if done < total else "trained, not evaluated yet"
 
 
@@ -141,10 +150,15 @@ def _cost(cell: Cell, options: Options) -> dict[str, Any]:
         trained = _cost_of_training(cell, key, options)
         if trained:
             return trained
-    ours = _figures(CostConfig(backbone, method, shots, batch="all" if cell.batch is None else cell.batch))
+    ours = _figures(
+        CostConfig(backbone, method, shots, batch="all" if cell.batch is None else cell.batch)
+    )
     found: dict[str, Any] = {"ours": ours[key]}
     if METHODS[method].sparse_alpha:
-        found |= {"at_most": True, "note": "The most that training can leave: every layer counts as updated"}
+        found |= {
+            "at_most": True,
+            "note": "The most that training can leave: every layer counts as updated",
+        }
     if cell.table == "table1" and key == "memory_mb" and note({key: cell.paper}):
         found["note"] = note({key: cell.paper})
     return found

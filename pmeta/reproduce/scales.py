@@ -11,7 +11,18 @@ from pmeta.rl.config import RLConfig
 from pmeta.training.config import ImageConfig
 
 CELLS_DIFFER_IN = (
-    *("method", "backbone", "n_shot", "norm", "pool", "clip_ratio_fw", "clip_ratio_bw", "scores", "sparse_fw", "sparse_bw"),
+    *(
+        "method",
+        "backbone",
+        "n_shot",
+        "norm",
+        "pool",
+        "clip_ratio_fw",
+        "clip_ratio_bw",
+        "scores",
+        "sparse_fw",
+        "sparse_bw",
+    ),
     *("env", "data", "out", "seed", "tasks", "workers", "device"),
 )
 """What --set may not change: the cells' own settings, and what has an option of its own."""
@@ -50,8 +61,20 @@ SCALES = {
         tasks={1: 2, 5: 2},
         resnet12={"channels": 2},
         rl={
-            "navigation": {"epochs": 1, "meta_batch": 2, "episodes": 2, "horizon": 5, "val_tasks": 2},
-            "cheetah-velocity": {"epochs": 1, "meta_batch": 2, "episodes": 2, "horizon": 5, "val_tasks": 2},
+            "navigation": {
+                "epochs": 1,
+                "meta_batch": 2,
+                "episodes": 2,
+                "horizon": 5,
+                "val_tasks": 2,
+            },
+            "cheetah-velocity": {
+                "epochs": 1,
+                "meta_batch": 2,
+                "episodes": 2,
+                "horizon": 5,
+                "val_tasks": 2,
+            },
         },
         eval_tasks=4,
         eval_query=1,
@@ -85,7 +108,9 @@ def configuration(
     n = tasks or chosen.tasks.get(base.n_shot)
     if n:
         changes |= {"tasks": n, "epoch_tasks": min(base.epoch_tasks, max(1, n // 8))}
-    return dataclasses.replace(base, **changes | _given(given, ImageConfig, "") | training.changes, data=data)
+    return dataclasses.replace(
+        base, **changes | _given(given, ImageConfig, "") | training.changes, data=data
+    )
 
 
 def _given(words: Sequence[str], kind: type, prefix: str) -> dict[str, Any]:
@@ -99,7 +124,9 @@ def _given(words: Sequence[str], kind: type, prefix: str) -> dict[str, Any]:
             continue
         name = name.removeprefix("rl.")
         if not equals or name not in fields:
-            raise ValueError(f"--set takes NAME=VALUE, or rl.NAME=VALUE, got {word!r}; the names are {', '.join(fields)}.")
+            raise ValueError(
+                f"--set takes NAME=VALUE, or rl.NAME=VALUE, got {word!r}; the names are {', '.join(fields)}."
+            )
         changes[name] = _value(word, text, fields[name])
     return changes
 
@@ -113,4 +140,6 @@ def _value(word: str, text: str, setting: Any) -> Any:
             return {"true": True, "false": False}[text.lower()]
         return type(setting.default)(text)
     except (ValueError, KeyError):
-        raise ValueError(f"--set {word}: {text!r} is no {type(setting.default).__name__}.") from None
+        raise ValueError(
+            f"--set {word}: {text!r} is no {type(setting.default).__name__}."
+        ) from None

@@ -20,7 +20,13 @@ if TYPE_CHECKING:
     from pmeta.cli.reproduce import ReproduceConfig
 
 
-def run(config: "ReproduceConfig", asked: Sequence[str], cells: Sequence[Cell], figure: Sequence[str], out: Path) -> None:
+def run(
+    config: "ReproduceConfig",
+    asked: Sequence[str],
+    cells: Sequence[Cell],
+    figure: Sequence[str],
+    out: Path,
+) -> None:
     """Do what is left of these cells."""
     options = prepare(config, out)
     jobs = queue.plan(cells, figure, options)
@@ -30,7 +36,10 @@ def run(config: "ReproduceConfig", asked: Sequence[str], cells: Sequence[Cell], 
     estimate = Estimate(options)
     write(asked, options)
     if todo:
-        print(f"{len(todo)} steps to go in {len(jobs)} runs, about {in_words(estimate.total(todo))}.", flush=True)
+        print(
+            f"{len(todo)} steps to go in {len(jobs)} runs, about {in_words(estimate.total(todo))}.",
+            flush=True,
+        )
     if config.plan:
         for step, seconds in zip(todo, estimate.seconds(todo), strict=True):
             print(f"  {in_words(seconds):>12}  {step.label}, {step.tasks} tasks")
@@ -42,11 +51,23 @@ def run(config: "ReproduceConfig", asked: Sequence[str], cells: Sequence[Cell], 
 def prepare(config: "ReproduceConfig", out: Path) -> Options:
     """The options of the queue; opens the data."""
     words = config.data or (("glyphs",) if config.scale == "smoke" else ())
-    for name in ("navigation-pmeta", "4conv-1shot-pmeta"):  # a mistake in --set is told before the data are opened
+    for name in (
+        "navigation-pmeta",
+        "4conv-1shot-pmeta",
+    ):  # a mistake in --set is told before the data are opened
         settings = configuration(TRAININGS[name], config.scale, "", config.tasks, config.set)
     count = config.workers or (1 if config.scale == "smoke" else workers.default_workers())
     datasets = open_datasets(words, settings.image_size)  # type: ignore[union-attr]
-    return Options(out, config.scale, datasets, config.seeds, config.tasks, config.eval_tasks, config.set, count)
+    return Options(
+        out,
+        config.scale,
+        datasets,
+        config.seeds,
+        config.tasks,
+        config.eval_tasks,
+        config.set,
+        count,
+    )
 
 
 def left_out(cells: Sequence[Cell], figure: Sequence[str], options: Options) -> list[str]:
@@ -54,7 +75,9 @@ def left_out(cells: Sequence[Cell], figure: Sequence[str], options: Options) -> 
     measured = [cell for cell in cells if cell.training and not cell.cost]
     images = [cell for cell in measured if not TRAININGS[cell.training].is_rl]
     wanted = {"mini", *(cell.data for cell in images)} if images or figure else set()
-    lines = [missing_line(name) for name in TITLES if name in wanted and name not in options.datasets]
+    lines = [
+        missing_line(name) for name in TITLES if name in wanted and name not in options.datasets
+    ]
     reasons = dict.fromkeys(queue.trainable(TRAININGS[cell.training], options) for cell in measured)
     return lines + [f"{why}." for why in reasons if why and why != queue.NO_IMAGES]
 
@@ -69,12 +92,17 @@ def write(asked: Sequence[str], options: Options) -> None:
                 tables.write(results.table(name, options), options.out)
 
 
-def work(jobs: Sequence[Job], asked: Sequence[str], options: Options, estimate: Estimate) -> list[Job]:
+def work(
+    jobs: Sequence[Job], asked: Sequence[str], options: Options, estimate: Estimate
+) -> list[Job]:
     """Work off the queue, with a line before each step; returns the jobs that others are at work on."""
 
     def before(step: Step) -> None:
         left = [s for job in jobs for s in queue.steps(job, options)]
-        print(f"[about {in_words(estimate.total(left))} to go] {step.label}: {step.tasks} tasks", flush=True)
+        print(
+            f"[about {in_words(estimate.total(left))} to go] {step.label}: {step.tasks} tasks",
+            flush=True,
+        )
 
     return queue.work_off(jobs, options, before, lambda: write(asked, options))
 

@@ -12,7 +12,21 @@ from typing import Any
 from pmeta.base.files import make_folder, write_atomically
 from pmeta.training.run_folder import plain
 
-FIELDS = ("row", "column", "unit", "ours", "ci95", "paper", "tasks", "seeds", "eval_tasks", "split", "run", "missing", "note")
+FIELDS = (
+    "row",
+    "column",
+    "unit",
+    "ours",
+    "ci95",
+    "paper",
+    "tasks",
+    "seeds",
+    "eval_tasks",
+    "split",
+    "run",
+    "missing",
+    "note",
+)
 
 
 @contextmanager
@@ -26,7 +40,11 @@ def only_one_writes(out: Path) -> Iterator[None]:
 
 def write(table: dict[str, Any], out: Path) -> None:
     """OUT/tableN.json, .csv and .md, those that are new."""
-    texts = {"json": json.dumps(plain(table), indent=2) + "\n", "csv": as_csv(table), "md": as_markdown(table)}
+    texts = {
+        "json": json.dumps(plain(table), indent=2) + "\n",
+        "csv": as_csv(table),
+        "md": as_markdown(table),
+    }
     for kind, text in texts.items():
         path = out / f"{table['name']}.{kind}"
         if not path.exists() or path.read_text() != text:
@@ -48,8 +66,13 @@ def as_markdown(table: dict[str, Any]) -> str:
     """Ours with CI95, and the paper's in brackets; then what stands behind each run, and what is missing and why."""
     cells = {(cell["row"], cell["column"]): cell for cell in table["cells"]}
     units = {cell["column"]: cell["unit"] for cell in table["cells"]}
-    heads = ["", *(f"{c} ({units[c]})" if units[c] and units[c] not in c else c for c in table["columns"])]
-    body = [[row, *(_shown(cells.get((row, c))) for c in table["columns"])] for row in table["rows"]]
+    heads = [
+        "",
+        *(f"{c} ({units[c]})" if units[c] and units[c] not in c else c for c in table["columns"]),
+    ]
+    body = [
+        [row, *(_shown(cells.get((row, c))) for c in table["columns"])] for row in table["rows"]
+    ]
     parts = [f"# Table {table['name'][-1]}: {table['title']}", _about(table), _grid(heads, body)]
     parts += _differences(table)
     parts += _runs(table)
@@ -96,11 +119,18 @@ def _differences(table: dict[str, Any]) -> list[str]:
 
     def shown(row: str, column: str) -> str:
         cell = found.get((row, column))
-        return f"{cell['difference']:+.1f} ± {cell['difference_ci95']:.1f} ({cell['difference_paper']:+.1f})" if cell else ""
+        return (
+            f"{cell['difference']:+.1f} ± {cell['difference_ci95']:.1f} ({cell['difference_paper']:+.1f})"
+            if cell
+            else ""
+        )
 
     versus = next(iter(found.values()))["versus"]
     body = [[row, *(shown(row, column) for column in columns)] for row in rows]
-    return [f"Difference to {versus} on the same tasks, in points, ± CI95 over tasks:", _grid(["", *columns], body)]
+    return [
+        f"Difference to {versus} on the same tasks, in points, ± CI95 over tasks:",
+        _grid(["", *columns], body),
+    ]
 
 
 def _runs(table: dict[str, Any]) -> list[str]:
@@ -109,7 +139,10 @@ def _runs(table: dict[str, Any]) -> list[str]:
     for cell in table["cells"]:
         if cell["run"] and cell["ours"] is not None:
             seeds = ", ".join(map(str, cell["seeds"]))
-            runs.setdefault(cell["run"], [cell["row"], f"{cell['tasks']}", seeds, f"{cell['eval_tasks']}", cell["run"]])
+            runs.setdefault(
+                cell["run"],
+                [cell["row"], f"{cell['tasks']}", seeds, f"{cell['eval_tasks']}", cell["run"]],
+            )
     heads = ["row", "tasks trained on", "seeds", "tasks evaluated on", "run"]
     return [_grid(heads, list(runs.values()))] if runs else []
 
@@ -118,10 +151,15 @@ def _notes(table: dict[str, Any]) -> list[str]:
     """What is missing and why, and what to know about a figure, each reason once."""
     reasons: dict[str, list[dict[str, Any]]] = {}
     for cell in table["cells"]:
-        for text in (f"Missing ({cell['missing']})" if cell["missing"] else "", cell.get("note", "").rstrip(".")):
+        for text in (
+            f"Missing ({cell['missing']})" if cell["missing"] else "",
+            cell.get("note", "").rstrip("."),
+        ):
             if text:
                 reasons.setdefault(text, []).append(cell)
-    lines = [f"- {text}: {', '.join(_places(cells, table['cells']))}." for text, cells in reasons.items()]
+    lines = [
+        f"- {text}: {', '.join(_places(cells, table['cells']))}." for text, cells in reasons.items()
+    ]
     return ["\n".join(lines)] if lines else []
 
 
@@ -135,5 +173,11 @@ def _places(some: list[dict[str, Any]], cells: list[dict[str, Any]]) -> list[str
     if len(some) == len(cells):
         return ["everything"]
     columns = list(dict.fromkeys(cell["column"] for cell in some))
-    whole = [c for c in columns if [x for x in cells if x["column"] == c] == [x for x in some if x["column"] == c]]
-    return [f"column {c}" for c in whole] + [f"{x['row']} {x['column']}" for x in some if x["column"] not in whole]
+    whole = [
+        c
+        for c in columns
+        if [x for x in cells if x["column"] == c] == [x for x in some if x["column"] == c]
+    ]
+    return [f"column {c}" for c in whole] + [
+        f"{x['row']} {x['column']}" for x in some if x["column"] not in whole
+    ]

@@ -10,4 +10,6 @@ def register() -> None:
 
     for name in ("Navigation", "CheetahVelocity"):
         if f"pmeta/{name}-v0" not in gymnasium.registry:
-            gymnasium.register(f"pmeta/{name}-v0", f"pmeta.rl.gym_envs:{name}Env", max_episode_steps=200)
+            gymnasium.register(
+                f"pmeta/{name}-v0", f"pmeta.rl.gym_envs:{name}Env", max_episode_steps=200
+            )

@@ -45,7 +45,9 @@ def load_model() -> "mujoco.MjModel":
 def observation(qpos: Array, qvel: Array) -> Array:
     """The 20 numbers the policy sees: qpos without rootx (8), qvel (9), the torso's place x, y, z (3)."""
     x, z = qpos[..., 0], qpos[..., 1] + TORSO_HEIGHT
-    return np.concatenate([qpos[..., 1:], qvel, np.stack([x, np.zeros_like(x), z], axis=-1)], axis=-1)
+    return np.concatenate(
+        [qpos[..., 1:], qvel, np.stack([x, np.zeros_like(x), z], axis=-1)], axis=-1
+    )
 
 
 def velocity_reward(velocity: Array, target: Array, action: Array) -> Array:
@@ -72,7 +74,9 @@ class CheetahVelocity:
 
     def __post_init__(self) -> None:
         if self.horizon < 1:
-            raise ValueError(f"horizon must be at least 1, got {self.horizon}: an episode needs a step.")
+            raise ValueError(
+                f"horizon must be at least 1, got {self.horizon}: an episode needs a step."
+            )
         if self.threads < 1:
             raise ValueError(f"threads must be at least 1, got {self.threads}.")
 
@@ -90,18 +94,26 @@ class CheetahVelocity:
     def observe(self, state: Array) -> Array:
         return observation(state[:, 1 : 1 + N_QPOS], state[:, 1 + N_QPOS :])
 
-    def step(self, state: Array, tasks: Array, action: Array) -> tuple[Array, Array, NDArray[np.bool_]]:
+    def step(
+        self, state: Array, tasks: Array, action: Array
+    ) -> tuple[Array, Array, NDArray[np.bool_]]:
         """One step of N episodes: (state, reward (N,), done (N,))."""
         control = np.broadcast_to(action[:, None, :], (len(action), FRAME_SKIP, self.act_size))
         after = self._physics(state, np.ascontiguousarray(control, dtype=np.float64))
         velocity = (after[:, 1] - state[:, 1]) / (FRAME_SKIP * 0.01)
-        return after, velocity_reward(velocity, tasks[:, 0], action), np.zeros(len(state), dtype=bool)
+        return (
+            after,
+            velocity_reward(velocity, tasks[:, 0], action),
+            np.zeros(len(state), dtype=bool),
+        )
 
     def _physics(self, state: Array, control: Array) -> Array:
         import mujoco
         from mujoco import rollout
 
-        if not self._model:  # built at first use, so that the environment itself can be sent to another process
+        if (
+            not self._model
+        ):  # built at first use, so that the environment itself can be sent to another process
             model = load_model()
             self._model.extend([model, [mujoco.MjData(model) for _ in range(self.threads)]])
         model, data = self._model

@@ -69,20 +69,37 @@ class RLConfig:
     """Write TensorBoard logs to OUT/tensorboard."""
 
     def __post_init__(self) -> None:
-        names = ("epochs", "meta_batch", "episodes", "horizon", "inner_steps", "cg_iterations", "fisher_episodes", "val_every")
+        names = (
+            "epochs",
+            "meta_batch",
+            "episodes",
+            "horizon",
+            "inner_steps",
+            "cg_iterations",
+            "fisher_episodes",
+            "val_every",
+        )
         for name in (*names, "val_tasks"):
             if getattr(self, name) < 1:
-                raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {getattr(self, name)}.")
+                raise ValueError(
+                    f"--{name.replace('_', '-')} must be at least 1, got {getattr(self, name)}."
+                )
         for name in ("action_scale", "alpha_0", "max_kl", "aim", "alpha_lr"):
             if not getattr(self, name) > 0:
-                raise ValueError(f"--{name.replace('_', '-')} must be positive, got {getattr(self, name)}.")
+                raise ValueError(
+                    f"--{name.replace('_', '-')} must be positive, got {getattr(self, name)}."
+                )
         if not 0 < self.discount <= 1:
-            raise ValueError(f"--discount must be in (0, 1], got {self.discount}: it weighs later rewards.")
+            raise ValueError(
+                f"--discount must be in (0, 1], got {self.discount}: it weighs later rewards."
+            )
         check_shares(warm_up=self.warm_up, freeze_at=self.freeze_at)
         if self.seed < 0 or self.lam < 0 or self.cg_damping < 0 or self.freeze_below < 0:
             raise ValueError("--seed, --lam, --cg-damping and --freeze-below must not be negative.")
         if self.backtracks < 2:
-            raise ValueError(f"--backtracks must be at least 2, got {self.backtracks}: the first try may make the step longer.")
+            raise ValueError(
+                f"--backtracks must be at least 2, got {self.backtracks}: the first try may make the step longer."
+            )
         check_budget(self.memory_budget, self.method_row())
         if not 0 <= self.workers <= self.meta_batch:
             raise ValueError(

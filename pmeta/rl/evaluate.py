@@ -34,10 +34,14 @@ def task_returns(loop: InnerLoop, meta: Meta, data: Batch) -> list[TaskReturn]:
     """The results of the tasks of a batch."""
     out = []
     halves = data.after.rewards[..., : data.after.rewards.shape[-1] // 2].sum(-1).mean(1)
-    for before, after, half, (x, y), adapted in zip(*data.returns(), halves, data.support, data.adapted, strict=True):
+    for before, after, half, (x, y), adapted in zip(
+        *data.returns(), halves, data.support, data.adapted, strict=True
+    ):
         peak, exact, macs, ratios = task_cost(loop, meta, adapted.scores, len(x))
         kept = x.numel() + y.numel()  # observations, actions and rewards of every episode
-        out.append(TaskReturn(float(before), float(after), float(half), peak, exact + kept, macs, ratios))
+        out.append(
+            TaskReturn(float(before), float(after), float(half), peak, exact + kept, macs, ratios)
+        )
     return out
 
 

@@ -30,14 +30,18 @@ def restore(path: str) -> tuple[RLConfig, Env, Network, Meta]:
     run = Run(path)
     config, best = run.settings(RLConfig), run.load("best")
     if best is None:
-        raise ValueError(f"{path} has no best model yet: it is chosen when the layers are; go on with pmeta train.")
+        raise ValueError(
+            f"{path} has no best model yet: it is chosen when the layers are; go on with pmeta train."
+        )
     env = make_env(config)
     net, meta = build(config, env)
     meta = restored(meta, best.tensors)
     return config, env, net, dataclasses.replace(meta, mask=meta.updates())
 
 
-def evaluate(group: Group, path: str, tasks: int, batch: int | None, seed: int, render: str) -> tuple[list[str], ReturnSummary]:
+def evaluate(
+    group: Group, path: str, tasks: int, batch: int | None, seed: int, render: str
+) -> tuple[list[str], ReturnSummary]:
     """The names of the layers, and the summary over all tasks; each process of the group takes its share of them."""
     torch.set_num_threads(1)
     config, env, net, meta = restore(path)
@@ -46,7 +50,9 @@ def evaluate(group: Group, path: str, tasks: int, batch: int | None, seed: int, 
     chunks = [numbers[i : i + CHUNK] for i in range(0, len(numbers), CHUNK)]
     results = []
     quiet = group.rank > 0 or not sys.stderr.isatty()
-    for chunk in track(chunks, "adapting", console=Console(stderr=True), disable=quiet, transient=True):
+    for chunk in track(
+        chunks, "adapting", console=Console(stderr=True), disable=quiet, transient=True
+    ):
         data = run_tasks(config, env, loop, meta, (TEST, 0), chunk, seed)
         results += task_returns(loop, meta, data)
         if render and group.rank == 0 and chunk is chunks[0]:
@@ -61,16 +67,28 @@ def show(path: str, layers: list[str], summary: ReturnSummary, as_json: bool) ->
         return
     console = Console()
     before, after = (f"{m:.2f} ± {ci:.2f}" for m, ci in _returns(summary))
-    console.print(f"return [bold]{after}[/bold] after adaptation ({before} before) on {summary.tasks} tasks", highlight=False)
+    console.print(
+        f"return [bold]{after}[/bold] after adaptation ({before} before) on {summary.tasks} tasks",
+        highlight=False,
+    )
     half = f"{summary.first_half:.2f} ± {summary.first_half_ci95:.2f}"
-    console.print(f"median of the tasks {summary.after_median:.2f}; first half of the steps {half}", highlight=False)
+    console.print(
+        f"median of the tasks {summary.after_median:.2f}; first half of the steps {half}",
+        highlight=False,
+    )
     costs = Table("a task", "mean", "worst")
-    costs.add_row("peak memory, paper's accounting", f"{summary.memory_mb:.3f} MB", f"{summary.worst_memory_mb:.3f} MB")
+    costs.add_row(
+        "peak memory, paper's accounting",
+        f"{summary.memory_mb:.3f} MB",
+        f"{summary.worst_memory_mb:.3f} MB",
+    )
     exact = (f"{summary.exact_memory_mb:.3f} MB", f"{summary.worst_exact_memory_mb:.3f} MB")
     costs.add_row("peak memory, exact, with the episodes kept", *exact)
     costs.add_row("GMACs of a step", f"{summary.gmac:.3f}", f"{summary.worst_gmac:.3f}")
     console.print(costs)
-    ratios = Table("share of weights updated", *[f"step {k + 1}" for k in range(len(summary.update_ratios))])
+    ratios = Table(
+        "share of weights updated", *[f"step {k + 1}" for k in range(len(summary.update_ratios))]
+    )
     for l, name in enumerate(layers):
         ratios.add_row(name, *[f"{row[l]:.2f}" if row[l] else "·" for row in summary.update_ratios])
     console.print(ratios)

@@ -21,7 +21,9 @@ class NavigationEnv(gymnasium.Env):
         self.observation_space = Box(-np.inf, np.inf, (2,), np.float64)
         self.action_space = Box(-0.1 / action_scale, 0.1 / action_scale, (2,), np.float64)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict]:
         super().reset(seed=seed)
         self.tasks = self._env.sample_tasks(1, self.np_random) if self._goal is None else self._goal
         self.state = self._env.reset(self.tasks, self.np_random)
@@ -29,7 +31,13 @@ class NavigationEnv(gymnasium.Env):
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict]:
         self.state, reward, done = self._env.step(self.state, self.tasks, np.asarray(action)[None])
-        return self.state[0].copy(), float(reward[0]), bool(done[0]), False, {"task": self.tasks[0].copy()}
+        return (
+            self.state[0].copy(),
+            float(reward[0]),
+            bool(done[0]),
+            False,
+            {"task": self.tasks[0].copy()},
+        )
 
 
 class CheetahVelocityEnv(HalfCheetahEnv):
@@ -39,7 +47,9 @@ class CheetahVelocityEnv(HalfCheetahEnv):
         self._given = velocity
         self.target = 0.0 if velocity is None else velocity
         super().__init__(**kwargs)
-        EzPickle.__init__(self, velocity, **kwargs)  # what a copy is made from; the parent has noted its own
+        EzPickle.__init__(
+            self, velocity, **kwargs
+        )  # what a copy is made from; the parent has noted its own
         self.observation_space = Box(-np.inf, np.inf, (20,), np.float64)
 
     def reset_model(self) -> np.ndarray:

@@ -25,7 +25,16 @@ class RLLog(Log):
     """The record of one run. All processes keep it, process 0 writes and shows it."""
 
     sums = ("before", "after", "tasks", "kl", "gain", "step", "skipped")
-    scalars = ("before", "after", "val_before", "val_after", "memory_mb", "exact_memory_mb", "gmac", "kl")
+    scalars = (
+        "before",
+        "after",
+        "val_before",
+        "val_after",
+        "memory_mb",
+        "exact_memory_mb",
+        "gmac",
+        "kl",
+    )
 
     def status(self) -> str:
         """The line beside the progress bar."""
@@ -59,7 +68,16 @@ class RLLog(Log):
         }
         self.since_epoch = dict.fromkeys(self.sums, 0)
         if self.outer.frozen and (not self.best or summary.after > self.best["val_after"]):
-            keys = ("epoch", "tasks", "val_before", "val_after", "val_ci95", "memory_mb", "exact_memory_mb", "gmac")
+            keys = (
+                "epoch",
+                "tasks",
+                "val_before",
+                "val_after",
+                "val_ci95",
+                "memory_mb",
+                "exact_memory_mb",
+                "gmac",
+            )
             self.best = {key: record[key] for key in keys}
         self.keep(record)
 

@@ -30,9 +30,13 @@ class Navigation:
 
     def __post_init__(self) -> None:
         if self.horizon < 1:
-            raise ValueError(f"horizon must be at least 1, got {self.horizon}: an episode needs a step.")
+            raise ValueError(
+                f"horizon must be at least 1, got {self.horizon}: an episode needs a step."
+            )
         if not self.action_scale > 0:
-            raise ValueError(f"action scale must be above 0, got {self.action_scale}: the point could not move.")
+            raise ValueError(
+                f"action scale must be above 0, got {self.action_scale}: the point could not move."
+            )
 
     def sample_tasks(self, n: int, rng: np.random.Generator) -> Array:
         """n goals, (n, 2)."""
@@ -45,7 +49,9 @@ class Navigation:
     def observe(self, state: Array) -> Array:
         return state
 
-    def step(self, state: Array, tasks: Array, action: Array) -> tuple[Array, Array, NDArray[np.bool_]]:
+    def step(
+        self, state: Array, tasks: Array, action: Array
+    ) -> tuple[Array, Array, NDArray[np.bool_]]:
         """One step of N episodes: (state, reward (N,), done (N,))."""
         state = state + np.clip(self.action_scale * action, -0.1, 0.1)
         offset = state - tasks

@@ -41,7 +41,13 @@ def stack(weights: list[Weights]) -> Weights:
 
 
 def collect(
-    env: Env, loop: InnerLoop, meta: Meta, tasks: Array, episodes: int, rngs: list[np.random.Generator], discount: float
+    env: Env,
+    loop: InnerLoop,
+    meta: Meta,
+    tasks: Array,
+    episodes: int,
+    rngs: list[np.random.Generator],
+    discount: float,
 ) -> Batch:
     """Run `episodes` episodes of every task, adapt to each task from its own, and run as many again."""
     before = rollout(env, stack([meta.w] * len(tasks)), tasks, episodes, rngs)
@@ -76,11 +82,15 @@ def outer_update(outer: Outer, data: Batch, config: RLConfig, group: Group) -> d
         config.cg_iterations,
     )
     still = {name: torch.zeros_like(t) for name, t in outer.meta.parameters().items()}
-    outer.update(MetaGradient({**still, "alpha": g_alpha}, loss_before, math.nan, 1))  # Adam leaves what has no gradient
+    outer.update(
+        MetaGradient({**still, "alpha": g_alpha}, loss_before, math.nan, 1)
+    )  # Adam leaves what has no gradient
     start = outer.meta.map(Tensor.detach)
 
     def at(fraction: float) -> tuple[float, float]:
-        loss_after, divergence = mean(torch.stack(measure(outer.loop, shifted(start, fraction * step), data, queries))).tolist()
+        loss_after, divergence = mean(
+            torch.stack(measure(outer.loop, shifted(start, fraction * step), data, queries))
+        ).tolist()
         return loss_before - loss_after, divergence
 
     fraction, gain, divergence = line_search(at, config)
@@ -91,7 +101,9 @@ def outer_update(outer: Outer, data: Batch, config: RLConfig, group: Group) -> d
     return {"kl": divergence, "gain": gain, "step": fraction}
 
 
-def line_search(at: Callable[[float], tuple[float, float]], config: RLConfig) -> tuple[float, float, float]:
+def line_search(
+    at: Callable[[float], tuple[float, float]], config: RLConfig
+) -> tuple[float, float, float]:
     """The fraction of the natural step to take, its gain and its KL divergence, from `at`: fraction -> (gain, KL).
 
     A Fisher matrix from a few episodes can be too large and its step too short: a first try that stays far inside the trust
@@ -130,7 +142,9 @@ def shifted(meta: Meta, step: Tensor) -> Meta:
     return meta.with_parameters({**new, "alpha": meta.alpha})
 
 
-def differentiate(loop: InnerLoop, meta: Meta, data: Batch) -> tuple[dict[str, Tensor], list[Query], Tensor]:
+def differentiate(
+    loop: InnerLoop, meta: Meta, data: Batch
+) -> tuple[dict[str, Tensor], list[Query], Tensor]:
     """The gradient of the surrogate over alpha and theta, second-order term and all; the queries; the surrogate. Sums."""
     loop = replace(loop, second_order=True)
     meta = meta.map(lambda t: t.detach().clone().requires_grad_())
@@ -139,7 +153,14 @@ def differentiate(loop: InnerLoop, meta: Meta, data: Batch) -> tuple[dict[str, T
     loss, queries = torch.zeros((), dtype=meta.alpha.dtype), []
     for i, (support, (obs, target)) in enumerate(zip(data.support, data.query, strict=True)):
         output, _ = loop.net.run(loop.adapt(meta, support).w, obs)
-        queries.append(Query(obs, target, step_shares(data.after.mask[i]), (output[0].detach(), output[1].detach())))
+        queries.append(
+            Query(
+                obs,
+                target,
+                step_shares(data.after.mask[i]),
+                (output[0].detach(), output[1].detach()),
+            )
+        )
         part = surrogate(output, queries[-1])
         g = torch.autograd.grad(part, list(leaves.values()), materialize_grads=True)
         for sum_, g_t in zip(total.values(), g, strict=True):
@@ -172,7 +193,9 @@ def fisher_product(fishers: list[Fisher], v: Tensor) -> Tensor:
     return torch.stack(products).sum(dim=0)
 
 
-def measure(loop: InnerLoop, meta: Meta, data: Batch, queries: list[Query]) -> tuple[Tensor, Tensor]:
+def measure(
+    loop: InnerLoop, meta: Meta, data: Batch, queries: list[Query]
+) -> tuple[Tensor, Tensor]:
     """Surrogate and KL divergence, sums over the tasks, after adapting again from the same episodes."""
     loss, divergence = [], []
     for support, query in zip(data.support, queries, strict=True):

@@ -30,7 +30,9 @@ class Env(Protocol):
 
     def observe(self, state: Array) -> Array: ...
 
-    def step(self, state: Array, tasks: Array, action: Array) -> tuple[Array, Array, NDArray[np.bool_]]: ...
+    def step(
+        self, state: Array, tasks: Array, action: Array
+    ) -> tuple[Array, Array, NDArray[np.bool_]]: ...
 
 
 def forward_stacked(w: Weights, obs: Tensor) -> tuple[Tensor, Tensor]:
@@ -72,8 +74,12 @@ def rollout(env: Env, w: Weights, tasks: Array, episodes: int, rngs: list) -> Ep
     """
     n, T, act = len(tasks), env.horizon, env.act_size
     rows = np.repeat(tasks, episodes, axis=0)  # (I * E, ...)
-    state = np.concatenate([env.reset(rows[i * episodes : (i + 1) * episodes], rngs[i]) for i in range(n)])
-    noise = torch.from_numpy(np.stack([rng.standard_normal((T, episodes, act), dtype=np.float32) for rng in rngs], 1))
+    state = np.concatenate(
+        [env.reset(rows[i * episodes : (i + 1) * episodes], rngs[i]) for i in range(n)]
+    )
+    noise = torch.from_numpy(
+        np.stack([rng.standard_normal((T, episodes, act), dtype=np.float32) for rng in rngs], 1)
+    )
     obs = torch.zeros(n, episodes, T, env.obs_size)
     actions = torch.zeros(n, episodes, T, act)
     rewards = torch.zeros(n, episodes, T, dtype=torch.float64)
@@ -85,7 +91,9 @@ def rollout(env: Env, w: Weights, tasks: Array, episodes: int, rngs: list) -> Ep
             mean, log_std = forward_stacked(w, x)  # (I, E, act), (I, act)
             action = mean + log_std.exp()[:, None] * noise[t]
             check_finite(action, t)
-            state, reward, done = env.step(state, rows, action.view(n * episodes, act).double().numpy())
+            state, reward, done = env.step(
+                state, rows, action.view(n * episodes, act).double().numpy()
+            )
             live = torch.from_numpy(alive).view(n, episodes)
             obs[:, :, t], actions[:, :, t] = x * live[..., None], action * live[..., None]
             rewards[:, :, t] = torch.from_numpy(reward).view(n, episodes) * live
@@ -109,7 +117,10 @@ def features(episodes: Episodes) -> Tensor:
     """What the linear baseline sees of a step: obs, obs^2, t, t^2, t^3 and 1, in float64; (..., E, T, 2 obs + 4)."""
     obs = episodes.obs.double()
     t = (torch.arange(obs.shape[-2], dtype=torch.float64) / 100)[:, None].expand(*obs.shape[:-1], 1)
-    return torch.cat([obs, obs**2, t, t**2, t**3, torch.ones_like(t)], dim=-1) * episodes.mask.double()[..., None]
+    return (
+        torch.cat([obs, obs**2, t, t**2, t**3, torch.ones_like(t)], dim=-1)
+        * episodes.mask.double()[..., None]
+    )
 
 
 def discounted(rewards: Tensor, discount: float) -> Tensor:

@@ -41,7 +41,10 @@ def draw(env: str, data: Batch, path: str) -> None:
 
 def draw_paths(axis: Any, data: Batch, i: int) -> None:
     """The first episodes of a navigation task."""
-    for episodes, colour, label in ((data.before, "0.7", "before"), (data.after, "tab:blue", "after adaptation")):
+    for episodes, colour, label in (
+        (data.before, "0.7", "before"),
+        (data.after, "tab:blue", "after adaptation"),
+    ):
         for e in range(min(EPISODES, episodes.obs.shape[1])):
             path = episodes.obs[i, e][episodes.mask[i, e].bool()]
             axis.plot(path[:, 0], path[:, 1], color=colour, lw=0.8, label=label if e == 0 else None)
@@ -54,8 +57,13 @@ def draw_paths(axis: Any, data: Batch, i: int) -> None:
 def draw_velocities(axis: Any, data: Batch, i: int) -> None:
     """Mean velocity of a Half-Cheetah task over time."""
     dt = FRAME_SKIP * 0.01
-    for episodes, colour, label in ((data.before, "0.7", "before"), (data.after, "tab:blue", "after adaptation")):
-        velocity = np.diff(episodes.obs[i, :, :, 17].numpy(), axis=1).mean(axis=0) / dt  # of the torso's x
+    for episodes, colour, label in (
+        (data.before, "0.7", "before"),
+        (data.after, "tab:blue", "after adaptation"),
+    ):
+        velocity = (
+            np.diff(episodes.obs[i, :, :, 17].numpy(), axis=1).mean(axis=0) / dt
+        )  # of the torso's x
         axis.plot(dt * np.arange(1, len(velocity) + 1), velocity, color=colour, lw=1, label=label)
     axis.axhline(float(data.tasks[i, 0]), color="tab:red", ls="--", label="target")
     axis.set_xlabel("seconds", fontsize=8)

@@ -38,27 +38,37 @@ def train(group: Group, config: RLConfig) -> dict[str, Any]:
 
     Every process of the group holds the same state and makes the same updates; process 0 alone writes and shows."""
     if group.size > config.meta_batch:
-        raise ValueError(f"each process takes a task of --meta-batch, got {config.meta_batch} for {group.size} processes.")
+        raise ValueError(
+            f"each process takes a task of --meta-batch, got {config.meta_batch} for {group.size} processes."
+        )
     torch.set_num_threads(1)  # the matrices are small: --workers uses the other cores better
     with Run(config.out) as run:
         if group.rank == 0:
             run.start(dataclasses.asdict(config), MAY_DIFFER)
         env = make_env(config)
         net, meta = build(config, env)
-        choose = budget_choice(net, meta, config.method_row(), config.memory_budget, config.episodes)
-        outer = Outer(InnerLoop(net, config.method_row(), policy_gradient), meta, schedule(config), choose)
+        choose = budget_choice(
+            net, meta, config.method_row(), config.memory_budget, config.episodes
+        )
+        outer = Outer(
+            InnerLoop(net, config.method_row(), policy_gradient), meta, schedule(config), choose
+        )
         with RLLog(run, group, config, outer) as log:
             try:
                 while outer.done < config.epochs:
                     tasks = group.share(range(config.meta_batch))
-                    data = run_tasks(config, env, outer.loop, outer.meta, (TRAIN, outer.done), tasks)
+                    data = run_tasks(
+                        config, env, outer.loop, outer.meta, (TRAIN, outer.done), tasks
+                    )
                     info = outer_update(outer, data, config, group)
                     log.update(returns(group, data, info), live_cost(net, outer.meta, config))
                     if log.epoch_ends():
                         log.epoch(validate(group, env, net, outer.meta, config))
                     log.checkpoint()
             except DivergedError as error:
-                raise DivergedError(f"{error} The last good checkpoint is kept in {run.path}.") from error
+                raise DivergedError(
+                    f"{error} The last good checkpoint is kept in {run.path}."
+                ) from error
         return log.best
 
 
@@ -80,24 +90,39 @@ def build(config: RLConfig, env: Env) -> tuple[Network, Meta]:
 def schedule(config: RLConfig) -> Schedule:
     """The settings of the step sizes, where a memory budget takes the place of the penalty; the trust region moves the rest."""
     names = ("alpha_lr", "lam", "warm_up", "freeze_at", "freeze_below")
-    settings = {name: getattr(config, name) for name in names} | ({"lam": 0.0} if config.memory_budget else {})
+    settings = {name: getattr(config, name) for name in names} | (
+        {"lam": 0.0} if config.memory_budget else {}
+    )
     return Schedule(config.epochs, **settings)
 
 
 def run_tasks(
-    config: RLConfig, env: Env, loop: InnerLoop, meta: Meta, stream: tuple[int, int], tasks: Sequence[int], seed: int = -1
+    config: RLConfig,
+    env: Env,
+    loop: InnerLoop,
+    meta: Meta,
+    stream: tuple[int, int],
+    tasks: Sequence[int],
+    seed: int = -1,
 ) -> Batch:
     """Draw the tasks of these numbers, run, adapt and run again. A task is the same whichever others run beside it."""
     entropy = config.seed if seed < 0 else seed
-    rngs = [np.random.default_rng(np.random.SeedSequence(entropy, spawn_key=(*stream, i))) for i in tasks]
+    rngs = [
+        np.random.default_rng(np.random.SeedSequence(entropy, spawn_key=(*stream, i)))
+        for i in tasks
+    ]
     drawn = np.concatenate([env.sample_tasks(1, rng) for rng in rngs])
-    return collect(env, loop, meta.map(torch.Tensor.detach), drawn, config.episodes, rngs, config.discount)
+    return collect(
+        env, loop, meta.map(torch.Tensor.detach), drawn, config.episodes, rngs, config.discount
+    )
 
 
 def returns(group: Group, data: Batch, info: dict[str, float]) -> Returns:
     """What the log takes note of, summed over the tasks of all processes."""
     before, after = (t.sum() for t in data.returns())
-    total = group.add({"before": before, "after": after, "tasks": torch.tensor(float(len(data.support)))})
+    total = group.add(
+        {"before": before, "after": after, "tasks": torch.tensor(float(len(data.support)))}
+    )
     sums = (float(total["before"]), float(total["after"]), int(total["tasks"]))
     return Returns(*sums, kl=info["kl"], gain=info["gain"], step=info["step"])
 
@@ -109,10 +134,16 @@ def live_cost(net: Network, meta: Meta, config: RLConfig) -> Cost:
     return cost(net.ops, masks, config.episodes, mu_fw=mu_fw, attention=row.scores == "attention")
 
 
-def validate(group: Group, env: Env, net: Network, meta: Meta, config: RLConfig) -> list[TaskReturn]:
+def validate(
+    group: Group, env: Env, net: Network, meta: Meta, config: RLConfig
+) -> list[TaskReturn]:
     """The same unseen tasks each time, adapted to one episode at a time as a device does."""
     loop = InnerLoop(net, config.method_row(), policy_gradient, batch=1)
     meta = dataclasses.replace(meta, mask=meta.updates())
     tasks = group.share(range(config.val_tasks))
-    found = task_returns(loop, meta, run_tasks(config, env, loop, meta, (VALIDATION, 0), tasks)) if tasks else []
+    found = (
+        task_returns(loop, meta, run_tasks(config, env, loop, meta, (VALIDATION, 0), tasks))
+        if tasks
+        else []
+    )
     return group.gather(found)

@@ -38,7 +38,12 @@ def surrogate(new: Distribution, query: Query) -> Tensor:
 def kl(old: Distribution, new: Distribution, steps: Tensor) -> Tensor:
     """KL(old || new) of Gaussians, averaged over steps."""
     (mean_0, log_0), (mean_1, log_1) = old, new
-    per_action = log_1 - log_0 + (torch.exp(2 * log_0) + (mean_0 - mean_1) ** 2) * torch.exp(-2 * log_1) / 2 - 0.5
+    per_action = (
+        log_1
+        - log_0
+        + (torch.exp(2 * log_0) + (mean_0 - mean_1) ** 2) * torch.exp(-2 * log_1) / 2
+        - 0.5
+    )
     return (per_action.sum(dim=-1) * steps).sum()
 
 
@@ -61,17 +66,26 @@ class Fisher:
 
     def _vjp(self, u: tuple[Tensor, ...], create_graph: bool = False) -> list[Tensor]:
         g = torch.autograd.grad(
-            self.output, self.theta, u, retain_graph=True, create_graph=create_graph, materialize_grads=True
+            self.output,
+            self.theta,
+            u,
+            retain_graph=True,
+            create_graph=create_graph,
+            materialize_grads=True,
         )
         return list(g)
 
     def __call__(self, v: list[Tensor]) -> list[Tensor]:
         used = [(t, v_t) for t, v_t in zip(self.transposed, v, strict=True) if t.requires_grad]
-        jv = torch.autograd.grad([t for t, _ in used], self.u, [v_t for _, v_t in used], retain_graph=True)
+        jv = torch.autograd.grad(
+            [t for t, _ in used], self.u, [v_t for _, v_t in used], retain_graph=True
+        )
         return self._vjp(tuple(m * t for m, t in zip(self.metric, jv, strict=True)))
 
 
-def conjugate_gradient(product: Callable[[Tensor], Tensor], b: Tensor, iterations: int) -> tuple[Tensor, Tensor]:
+def conjugate_gradient(
+    product: Callable[[Tensor], Tensor], b: Tensor, iterations: int
+) -> tuple[Tensor, Tensor]:
     """Solve product(x) = b for a symmetric positive definite product: (x, the residual b - product(x)).
 
     >>> A = torch.tensor([[4.0, 1.0], [1.0, 3.0]])
@@ -92,7 +106,9 @@ def conjugate_gradient(product: Callable[[Tensor], Tensor], b: Tensor, iteration
     return x, r
 
 
-def natural_step(product: Callable[[Tensor], Tensor], gradient: Tensor, max_kl: float, iterations: int) -> Tensor:
+def natural_step(
+    product: Callable[[Tensor], Tensor], gradient: Tensor, max_kl: float, iterations: int
+) -> Tensor:
     """The step along -F^-1 g whose quadratic model of the KL divergence is max_kl."""
     direction, residual = conjugate_gradient(product, gradient, iterations)
     curvature = float(direction @ (gradient - residual))  # x^T F x

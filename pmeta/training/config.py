@@ -105,20 +105,32 @@ class ImageConfig:
             "channels",
         ):
             if getattr(self, name) < 1:
-                raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {getattr(self, name)}.")
+                raise ValueError(
+                    f"--{name.replace('_', '-')} must be at least 1, got {getattr(self, name)}."
+                )
         if self.groups < 1 or self.channels % self.groups:
-            raise ValueError(f"--groups must divide --channels, got {self.groups} groups for {self.channels} channels.")
+            raise ValueError(
+                f"--groups must divide --channels, got {self.groups} groups for {self.channels} channels."
+            )
         for name in ("alpha_0", "lr", "alpha_lr", "attention_lr", "attention_bias_lr"):
             if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"--{name.replace('_', '-')} must be positive, got {getattr(self, name)}.")
+                raise ValueError(
+                    f"--{name.replace('_', '-')} must be positive, got {getattr(self, name)}."
+                )
         check_shares(warm_up=self.warm_up, freeze_at=self.freeze_at)
         for name, off in (("lam", "the penalty off"), ("freeze_below", "the threshold off")):
             if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"--{name.replace('_', '-')} must not be negative, got {getattr(self, name)}: 0 turns {off}.")
+                raise ValueError(
+                    f"--{name.replace('_', '-')} must not be negative, got {getattr(self, name)}: 0 turns {off}."
+                )
         if self.image_size is not None and self.image_size < 1:
-            raise ValueError(f"--image-size must be at least 1, or None for images as they are, got {self.image_size}.")
+            raise ValueError(
+                f"--image-size must be at least 1, or None for images as they are, got {self.image_size}."
+            )
         if self.seed < 0 or self.workers < 0:
-            raise ValueError(f"--seed and --workers must not be negative, got {self.seed} and {self.workers}.")
+            raise ValueError(
+                f"--seed and --workers must not be negative, got {self.seed} and {self.workers}."
+            )
         check_budget(self.memory_budget, self.method_row())
 
     def method_row(self) -> Method:
@@ -147,13 +159,17 @@ def check_shares(**shares: float) -> None:
     """Raise ValueError for a share of the training that is none."""
     for name, share in shares.items():
         if not 0 <= share <= 1:
-            raise ValueError(f"--{name.replace('_', '-')} is a share of the training in [0, 1], got {share}.")
+            raise ValueError(
+                f"--{name.replace('_', '-')} is a share of the training in [0, 1], got {share}."
+            )
 
 
 def check_budget(budget: str, row: Method) -> None:
     """Raise ValueError when a --memory-budget is no amount of memory, or the method cannot meet one."""
     if budget and not row.sparse_alpha:
-        raise ValueError(f"--memory-budget is met by dropping layers, which {row.title} does not: use pmeta-lr or pmeta.")
+        raise ValueError(
+            f"--memory-budget is met by dropping layers, which {row.title} does not: use pmeta-lr or pmeta."
+        )
     if budget:
         parse_bytes(budget)
 

@@ -43,12 +43,16 @@ def evaluate_task(loop: InnerLoop, meta: Meta, task: tuple[Any, Any, Any, Any]) 
     adapted = loop.adapt(meta, (support_x, support_y))
     with torch.no_grad():
         output, _ = loop.net.run(adapted.w, query_x, pool_first=loop.pool_first)
-    seen = output[:, : int(support_y.max()) + 1]  # a task may have fewer classes than the network has outputs
+    seen = output[
+        :, : int(support_y.max()) + 1
+    ]  # a task may have fewer classes than the network has outputs
     accuracy = float((seen.argmax(1) == query_y).double().mean())
     return TaskResult(accuracy, *task_cost(loop, meta, adapted.scores, len(support_x)))
 
 
-def task_cost(loop: InnerLoop, meta: Meta, scores: list[Scores], samples: int) -> tuple[float, float, float, Tensor]:
+def task_cost(
+    loop: InnerLoop, meta: Meta, scores: list[Scores], samples: int
+) -> tuple[float, float, float, Tensor]:
     """Peak words (paper, exact), MACs of a step, and update ratios (K, L), from the scores that a task really had."""
     net, batch = loop.net, min(loop.batch or samples, samples)
     attention = loop.method.scores == "attention"
@@ -59,15 +63,27 @@ def task_cost(loop: InnerLoop, meta: Meta, scores: list[Scores], samples: int) -
             mu = tuple(zip(update, row, strict=True))
             peaks.append(_peak(net.ops, mu, batch, samples, "paper", attention))
             exact.append(_peak(net.ops, mu, batch, samples, "exact", attention))
-        share = {name: _share(*scores[k][name], net.layers[net.index(name)].kind == "norm") for name in update}
-        macs.append(samples * step_macs(net.ops, update, share, 1.0, attention))  # linear in the share of each layer
+        share = {
+            name: _share(*scores[k][name], net.layers[net.index(name)].kind == "norm")
+            for name in update
+        }
+        macs.append(
+            samples * step_macs(net.ops, update, share, 1.0, attention)
+        )  # linear in the share of each layer
         for name in update:
             ratios[k, net.index(name)] = share[name]
     return max(peaks), max(exact), sum(macs) / len(macs), ratios
 
 
 @functools.lru_cache(maxsize=100_000)
-def _peak(ops: Any, mu_fw: tuple[tuple[str, float], ...], batch: int, samples: int, accounting: str, attention: bool) -> float:
+def _peak(
+    ops: Any,
+    mu_fw: tuple[tuple[str, float], ...],
+    batch: int,
+    samples: int,
+    accounting: str,
+    attention: bool,
+) -> float:
     names = [name for name, _ in mu_fw]
     return peak_words(ops, names, batch, samples, dict(mu_fw), accounting, attention)
 
@@ -121,7 +137,9 @@ class Summary:
 def summarise(results: Iterable[TaskResult]) -> Summary:
     """Mean, CI95 = 1.96 std / sqrt(n), and worst."""
     results = list(results)
-    accuracy, peak, exact, macs = (torch.tensor([float(r[i]) for r in results], dtype=torch.float64) for i in range(4))
+    accuracy, peak, exact, macs = (
+        torch.tensor([float(r[i]) for r in results], dtype=torch.float64) for i in range(4)
+    )
     ratios = torch.stack([r.ratios for r in results])
     spread = accuracy.std() if len(results) > 1 else torch.tensor(float("nan"))
     to_mb = WORD / MB

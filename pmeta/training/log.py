@@ -41,7 +41,14 @@ class Log:
 
     sums: tuple[str, ...] = ("loss", "correct", "tasks", "skipped")
     """What is added up from update to update until the epoch ends."""
-    scalars: tuple[str, ...] = ("loss", "train_accuracy", "val_accuracy", "memory_mb", "exact_memory_mb", "gmac")
+    scalars: tuple[str, ...] = (
+        "loss",
+        "train_accuracy",
+        "val_accuracy",
+        "memory_mb",
+        "exact_memory_mb",
+        "gmac",
+    )
     """What TensorBoard shows."""
 
     def __init__(self, run: Run, group: Group, config: Settings, outer: Outer):
@@ -52,7 +59,11 @@ class Log:
         self.skipped = self.metrics_length = 0
         self.cost: Cost | None = None
         self._resume()
-        self.started, self.first_task, self.saved_at = time.monotonic(), outer.done * config.meta_batch, time.monotonic()
+        self.started, self.first_task, self.saved_at = (
+            time.monotonic(),
+            outer.done * config.meta_batch,
+            time.monotonic(),
+        )
         self.board = _tensorboard(run, config) if self.first else None
 
     def _resume(self) -> None:
@@ -61,25 +72,36 @@ class Log:
             self.run.rewind_metrics(0) if self.first else None
             return
         self.outer.load(found.tensors)
-        self.best, self.since_epoch, self.skipped = (found.info[key] for key in ("best", "since_epoch", "skipped"))
+        self.best, self.since_epoch, self.skipped = (
+            found.info[key] for key in ("best", "since_epoch", "skipped")
+        )
         self.metrics_length = found.info["metrics_length"]
         if self.first:
             self.run.rewind_metrics(self.metrics_length)
-            write_json(self.run.path / "last.json", found.info)  # a kill may have come between the checkpoint and this
+            write_json(
+                self.run.path / "last.json", found.info
+            )  # a kill may have come between the checkpoint and this
 
     def __enter__(self) -> "Log":
         title, tasks = self.config.method_row().title, self.config.tasks
         columns = (  # in a narrow terminal the bar and the end of the status give way
             TextColumn("{task.description}", table_column=_whole(len(title))),
             BarColumn(),
-            TextColumn("{task.completed}/{task.total} tasks", table_column=_whole(len(f"{tasks}/{tasks} tasks"))),
+            TextColumn(
+                "{task.completed}/{task.total} tasks",
+                table_column=_whole(len(f"{tasks}/{tasks} tasks")),
+            ),
             TimeRemainingColumn(table_column=_whole(len("0:00:00"))),
             TextColumn("{task.fields[status]}"),
         )
-        self.bar = Progress(*columns, console=Console(stderr=True), disable=not (self.first and sys.stderr.isatty()))
+        self.bar = Progress(
+            *columns, console=Console(stderr=True), disable=not (self.first and sys.stderr.isatty())
+        )
         self.row = self.bar.add_task(title, total=tasks, completed=self.tasks_done, status="")
         if self.first and 0 < self.tasks_done < tasks:
-            self.bar.console.print(f"going on after {self.tasks_done} of {tasks} tasks", highlight=False)
+            self.bar.console.print(
+                f"going on after {self.tasks_done} of {tasks} tasks", highlight=False
+            )
         self.bar.start()
         return self
 
@@ -114,7 +136,11 @@ class Log:
         return "  ".join(parts)
 
     def _mean(self, key: str) -> float:
-        return self.since_epoch[key] / self.since_epoch["tasks"] if self.since_epoch["tasks"] else math.nan
+        return (
+            self.since_epoch[key] / self.since_epoch["tasks"]
+            if self.since_epoch["tasks"]
+            else math.nan
+        )
 
     def epoch_ends(self) -> bool:
         """Whether the model is to be validated now: after each epoch and at the end."""
@@ -142,7 +168,10 @@ class Log:
         better = not self.best or summary.accuracy > self.best["val_accuracy"]
         if self.outer.frozen and better:
             keys = ("tasks", "val_accuracy", "val_ci95", "memory_mb", "exact_memory_mb", "gmac")
-            self.best = {"input": list(self.outer.loop.net.ops[0].x), **{key: record[key] for key in keys}}
+            self.best = {
+                "input": list(self.outer.loop.net.ops[0].x),
+                **{key: record[key] for key in keys},
+            }
         self.keep(record)
 
     def keep(self, record: dict[str, Any]) -> None:
@@ -150,7 +179,9 @@ class Log:
         if not self.first:
             return
         if self.best.get("tasks") == record["tasks"]:
-            self.run.save("best", {**self.outer.meta.parameters(), "mask": self.outer.meta.mask}, self.best)
+            self.run.save(
+                "best", {**self.outer.meta.parameters(), "mask": self.outer.meta.mask}, self.best
+            )
         self.metrics_length = self.run.log(record)
         self._show(record)
         self.checkpoint(now=True)
@@ -197,5 +228,7 @@ def _tensorboard(run: Run, config: Settings) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        raise ValueError(f"--tensorboard needs the package tensorboard: {how_to_install('tensorboard')}.") from None
+        raise ValueError(
+            f"--tensorboard needs the package tensorboard: {how_to_install('tensorboard')}."
+        ) from None
     return SummaryWriter(run.path / "tensorboard")

@@ -47,7 +47,9 @@ def restored(meta: "Meta", tensors: "dict[str, Tensor]") -> "Meta":
                 "give one that was written for the same."
             )
         if not tensors[name].isfinite().all():
-            raise ValueError(f"weights must be finite, {name} of the checkpoint is not: train again, with a smaller lr.")
+            raise ValueError(
+                f"weights must be finite, {name} of the checkpoint is not: train again, with a smaller lr."
+            )
     moved = {name: tensors[name].to(wanted.device) for name, wanted in like.items()}
     return dataclasses.replace(meta.with_parameters(moved), mask=moved["mask"].bool())
 
@@ -116,11 +118,17 @@ class Run:
         try:
             config = json.loads((self.path / "config.json").read_text())
         except (FileNotFoundError, NotADirectoryError):
-            raise ValueError(f"a run folder holds a config.json, {self.path} does not: train one with pmeta train.") from None
+            raise ValueError(
+                f"a run folder holds a config.json, {self.path} does not: train one with pmeta train."
+            ) from None
         except ValueError as error:
-            raise ValueError(f"the config.json in {self.path} cannot be read ({error}): give another folder.") from None
+            raise ValueError(
+                f"the config.json in {self.path} cannot be read ({error}): give another folder."
+            ) from None
         if not isinstance(config, dict) or "versions" not in config:
-            raise ValueError(f"the config.json in {self.path} is not that of a run: give another folder.")
+            raise ValueError(
+                f"the config.json in {self.path} is not that of a run: give another folder."
+            )
         return config
 
     def settings(self, kind: type[Settings]) -> Settings:
@@ -129,7 +137,9 @@ class Run:
         try:
             return kind(**{key: value for key, value in self.config().items() if key in known})
         except TypeError as error:
-            raise ValueError(f"the config.json in {self.path} does not fit ({error}): give another folder.") from None
+            raise ValueError(
+                f"the config.json in {self.path} does not fit ({error}): give another folder."
+            ) from None
 
     def start(self, config: dict[str, Any], may_differ: tuple[str, ...] = ()) -> None:
         """Begin the run, or make sure that the run which is there has the same settings.
@@ -146,7 +156,9 @@ class Run:
         if (self.path / "config.json").exists():
             self.config()  # a folder of something else is left alone
         if not self.begun():
-            versions = {name: version(name) for name in VERSIONED} | {"python": platform.python_version()}
+            versions = {name: version(name) for name in VERSIONED} | {
+                "python": platform.python_version()
+            }
             write_json(self.path / "config.json", {**config, "versions": versions})
             return
         self.compare(config, may_differ)
@@ -180,7 +192,9 @@ class Run:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self.close()
-            raise BusyError(f"one process trains in a run folder, and another is at work in {self.path}.") from None
+            raise BusyError(
+                f"one process trains in a run folder, and another is at work in {self.path}."
+            ) from None
         except OSError:  # a file system without locks
             pass
 

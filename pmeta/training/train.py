@@ -36,7 +36,9 @@ def train(group: Group, config: ImageConfig) -> dict[str, Any]:
             run.start(dataclasses.asdict(config), MAY_DIFFER)
         images = {split: open_images(config, split) for split in ("train", "val")}
         net, meta = build(config, images["train"].shape, device)
-        choose = budget_choice(net, meta, config.method_row(), config.memory_budget, config.n_way * config.n_shot)
+        choose = budget_choice(
+            net, meta, config.method_row(), config.memory_budget, config.n_way * config.n_shot
+        )
         outer = Outer(training_loop(net, config), meta, schedule(config), choose)
         with Log(run, group, config, outer) as log:
             while outer.done < config.updates:
@@ -61,7 +63,11 @@ def draw(run: Run, net: Network, config: ImageConfig) -> None:
     metrics, best = run.metrics(), run.load("best")
     figures.learning_curves([(config.method_row().title, metrics)], run.path / "curve.png")
     if best is not None:
-        figures.step_sizes(best.tensors["alpha"].tolist(), [layer.name for layer in net.layers], run.path / "step_sizes.png")
+        figures.step_sizes(
+            best.tensors["alpha"].tolist(),
+            [layer.name for layer in net.layers],
+            run.path / "step_sizes.png",
+        )
 
 
 def choose_device(name: str, rank: int) -> torch.device:
@@ -80,16 +86,24 @@ def open_images(config: ImageConfig, split: str) -> ImageSet:
     return images
 
 
-def build(config: ImageConfig, image: tuple[int, int, int], device: torch.device) -> tuple[Network, Meta]:
+def build(
+    config: ImageConfig, image: tuple[int, int, int], device: torch.device
+) -> tuple[Network, Meta]:
     """The network of a run, and what is trained of it as it is before the training."""
     generator = torch.Generator().manual_seed(config.seed)
     model: torch.nn.Module
     if config.backbone == "4conv":
-        model = FourConv(config.n_way, image, config.channels, config.groups, config.norm, config.pool)
+        model = FourConv(
+            config.n_way, image, config.channels, config.groups, config.norm, config.pool
+        )
     else:
         widths = tuple(config.channels * 2**b for b in range(1, 5))
         model = ResNet12(config.n_way, image, widths, config.groups, config.norm, config.pool)
-    net = take_in(initialise(model, generator).to(device), torch.zeros(1, *image, device=device), batch_norm=True)
+    net = take_in(
+        initialise(model, generator).to(device),
+        torch.zeros(1, *image, device=device),
+        batch_norm=True,
+    )
     meta = init_meta(net, config.method_row(), config.inner_steps, config.alpha_0, generator)
     return net, dataclasses.replace(meta.map(lambda t: t.to(device)), mask=meta.mask.to(device))
 
@@ -97,16 +111,26 @@ def build(config: ImageConfig, image: tuple[int, int, int], device: torch.device
 def training_loop(net: Network, config: ImageConfig) -> InnerLoop:
     """The inner loop of meta-training: the whole support set as one batch (Sec. 4.1), unless per_sample is set."""
     batch = 1 if config.per_sample else None
-    return InnerLoop(net, config.method_row(), batch=batch, second_order=not config.first_order, recompute=config.recompute)
+    return InnerLoop(
+        net,
+        config.method_row(),
+        batch=batch,
+        second_order=not config.first_order,
+        recompute=config.recompute,
+    )
 
 
 def schedule(config: ImageConfig) -> Schedule:
     """The settings of the outer loop; a memory budget takes the place of the penalty."""
-    shared = {f.name: getattr(config, f.name) for f in dataclasses.fields(Schedule) if f.name != "updates"}
+    shared = {
+        f.name: getattr(config, f.name) for f in dataclasses.fields(Schedule) if f.name != "updates"
+    }
     return Schedule(config.updates, **shared | ({"lam": 0.0} if config.memory_budget else {}))
 
 
-def budget_choice(net: Network, meta: Meta, method: Method, budget: str, samples: int) -> Callable[[Meta], Meta] | None:
+def budget_choice(
+    net: Network, meta: Meta, method: Method, budget: str, samples: int
+) -> Callable[[Meta], Meta] | None:
     """The choice of layers that a memory budget asks for; raises ValueError where it is too small for any."""
     if not budget:
         return None
@@ -119,19 +143,35 @@ def live_cost(net: Network, meta: Meta, config: ImageConfig) -> Cost:
     """What adaptation at batch 1 would take now, with mu_fw at its bound."""
     masks, method = updated_layers(net, meta.updates()), config.method_row()
     mu_fw = mu_fw_bound(net, method)
-    return cost(net.ops, masks, config.n_way * config.n_shot, mu_fw=mu_fw, attention=method.scores == "attention")
+    return cost(
+        net.ops,
+        masks,
+        config.n_way * config.n_shot,
+        mu_fw=mu_fw,
+        attention=method.scores == "attention",
+    )
 
 
-def task(config: ImageConfig, images: ImageSet, i: int, device: torch.device, seed: int | None = None) -> Task:
+def task(
+    config: ImageConfig, images: ImageSet, i: int, device: torch.device, seed: int | None = None
+) -> Task:
     """Task i, on the device."""
-    drawn = sample_task(images, config.seed if seed is None else seed, i, config.n_way, config.n_shot, config.n_query)
+    drawn = sample_task(
+        images,
+        config.seed if seed is None else seed,
+        i,
+        config.n_way,
+        config.n_shot,
+        config.n_query,
+    )
     return Task(*(t.to(device) for t in drawn))
 
 
 def add_up(group: Group, g: MetaGradient) -> MetaGradient:
     """The sum of the meta-gradients of all processes."""
     counts = {
-        name: torch.tensor(float(getattr(g, name)), dtype=torch.float64) for name in ("loss", "correct", "tasks", "skipped")
+        name: torch.tensor(float(getattr(g, name)), dtype=torch.float64)
+        for name in ("loss", "correct", "tasks", "skipped")
     }
     total = group.add({**g.gradients, **{f"count/{name}": t for name, t in counts.items()}})
     loss, correct, tasks, skipped = (float(total.pop(f"count/{name}")) for name in counts)
@@ -139,9 +179,19 @@ def add_up(group: Group, g: MetaGradient) -> MetaGradient:
 
 
 def validate(
-    group: Group, net: Network, meta: Meta, config: ImageConfig, images: ImageSet, device: torch.device
+    group: Group,
+    net: Network,
+    meta: Meta,
+    config: ImageConfig,
+    images: ImageSet,
+    device: torch.device,
 ) -> list[TaskResult]:
     """The same unseen tasks each time, adapted to one sample at a time as a device does."""
     loop = evaluation_loop(net, config.method_row(), batch=1)
     numbers = group.share(range(config.val_tasks))
-    return group.gather([evaluate_task(loop, meta.map(torch.Tensor.detach), task(config, images, i, device)) for i in numbers])
+    return group.gather(
+        [
+            evaluate_task(loop, meta.map(torch.Tensor.detach), task(config, images, i, device))
+            for i in numbers
+        ]
+    )

@@ -49,7 +49,10 @@ class Group:
         with _talking():
             dist.all_reduce(flat)
         parts = flat.split([t.numel() for t in tensors.values()])
-        return {name: part.view_as(t).to(t) for (name, t), part in zip(tensors.items(), parts, strict=True)}
+        return {
+            name: part.view_as(t).to(t)
+            for (name, t), part in zip(tensors.items(), parts, strict=True)
+        }
 
     def gather(self, values: list[Any]) -> list[Any]:
         """The values of all processes in the order in which `share` dealt them out."""
@@ -102,7 +105,9 @@ def _run_several(work: Callable[..., Result], args: tuple[Any, ...], workers: in
     with tempfile.TemporaryDirectory(prefix="pmeta-") as folder:
         started = [_start(work, args, rank, workers, folder) for rank in range(1, workers)]
         try:
-            if not all(worker.is_ready() for worker in started):  # joining one that is not there would hang
+            if not all(
+                worker.is_ready() for worker in started
+            ):  # joining one that is not there would hang
                 raise PeerLostError
             _join(folder, 0, workers)
             return work(Group(0, workers), *args)
@@ -117,7 +122,9 @@ def _run_several(work: Callable[..., Result], args: tuple[Any, ...], workers: in
 
 def _join(folder: str, rank: int, workers: int) -> None:
     with _talking():
-        dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=workers)
+        dist.init_process_group(
+            "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=workers
+        )
 
 
 @dataclass(frozen=True)
@@ -150,8 +157,12 @@ class Worker:
         if code in (None, 0, LOST):
             return None
         if code < 0:
-            return WorkerDiedError(f"worker {self.rank} was killed by signal {-code}: was there too little memory?")
-        return WorkerDiedError(f"worker {self.rank} ended with exit code {code} before its work was done.")
+            return WorkerDiedError(
+                f"worker {self.rank} was killed by signal {-code}: was there too little memory?"
+            )
+        return WorkerDiedError(
+            f"worker {self.rank} ended with exit code {code} before its work was done."
+        )
 
     def end(self) -> None:
         """Give it a moment to end by itself."""
@@ -161,10 +172,14 @@ class Worker:
         self.line.close()
 
 
-def _start(work: Callable[..., Any], args: tuple[Any, ...], rank: int, workers: int, folder: str) -> Worker:
+def _start(
+    work: Callable[..., Any], args: tuple[Any, ...], rank: int, workers: int, folder: str
+) -> Worker:
     spawn = multiprocessing.get_context("spawn")  # fork is not safe beside torch's threads
     ours, theirs = spawn.Pipe(duplex=False)
-    process = spawn.Process(target=_work, args=(work, args, rank, workers, folder, theirs), daemon=True)
+    process = spawn.Process(
+        target=_work, args=(work, args, rank, workers, folder, theirs), daemon=True
+    )
     with _deaf_to_ctrl_c():
         process.start()
     theirs.close()
@@ -184,7 +199,9 @@ def _deaf_to_ctrl_c() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _work(work: Callable[..., Any], args: tuple[Any, ...], rank: int, workers: int, folder: str, line: Any) -> None:
+def _work(
+    work: Callable[..., Any], args: tuple[Any, ...], rank: int, workers: int, folder: str, line: Any
+) -> None:
     threading.Thread(target=_end_with_parent, args=(folder,), daemon=True).start()
     try:
         keep_freed_memory()
@@ -195,7 +212,13 @@ def _work(work: Callable[..., Any], args: tuple[Any, ...], rank: int, workers: i
     except PeerLostError:
         os._exit(LOST)
     except BaseException as error:
-        line.send((str(error) if for_user(error) else "", traceback.format_exc(), isinstance(error, DivergedError)))
+        line.send(
+            (
+                str(error) if for_user(error) else "",
+                traceback.format_exc(),
+                isinstance(error, DivergedError),
+            )
+        )
         os._exit(1)
 
 
@@ -243,7 +266,9 @@ def is_first() -> bool:
 
 def default_workers() -> int:
     """One process for each GPU, else for each core that this process may use."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     return torch.cuda.device_count() or cores
 
 
@@ -251,5 +276,7 @@ def keep_freed_memory() -> None:
     """Tell glibc to keep freed memory for the next tensor: fresh pages for every activation cost half the time."""
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):
-        libc.mallopt(-3, 2**31 - 1) or libc.mallopt(-3, 2**25)  # M_MMAP_THRESHOLD, of which older glibc admits 32 MiB
+        libc.mallopt(-3, 2**31 - 1) or libc.mallopt(
+            -3, 2**25
+        )  # M_MMAP_THRESHOLD, of which older glibc admits 32 MiB
         libc.mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD

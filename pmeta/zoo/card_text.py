@@ -67,7 +67,11 @@ def accuracy(card: dict[str, Any]) -> str:
     what = f"tasks of the {classes} validation classes, {e['n_query']} queries a class, one sample at a time"
     rows = [
         [card["task"], f"{e['tasks']:,}", percent(e)],
-        [f"{e['many']['classes']} classes, by the second file", f"{e['many']['tasks']:,}", percent(e["many"])],
+        [
+            f"{e['many']['classes']} classes, by the second file",
+            f"{e['many']['tasks']:,}",
+            percent(e["many"]),
+        ],
     ]
     return table([what, "tasks", "accuracy ± CI95"], rows)
 
@@ -100,19 +104,28 @@ def files(card: dict[str, Any]) -> str:
     """The bytes of each file and of the arena that it asks for."""
     keys = ("bytes", "arena_bytes", "state_bytes", "infer_bytes")
     rows = [[f["file"], str(f["outputs"]), *(f"{f[key]:,}" for key in keys)] for f in card["files"]]
-    return table(["file", "classes, up to", "bytes", "arena to adapt", "of it weights", "arena to infer"], rows)
+    return table(
+        ["file", "classes, up to", "bytes", "arena to adapt", "of it weights", "arena to infer"],
+        rows,
+    )
 
 
 def updates(card: dict[str, Any]) -> str:
     """Which layers live."""
-    steps = "; ".join(f"step {k}: {', '.join(names) or 'none'}" for k, names in enumerate(card["updates"], 1))
+    steps = "; ".join(
+        f"step {k}: {', '.join(names) or 'none'}" for k, names in enumerate(card["updates"], 1)
+    )
     return f"Layers that adaptation updates: {steps}."
 
 
 def schedule(card: dict[str, Any]) -> str:
     """How long, and what was chosen."""
     s = card["schedule"]
-    budget = f"a memory budget of {s['memory_budget']}" if s["memory_budget"] else f"lambda {card['config']['lam']}"
+    budget = (
+        f"a memory budget of {s['memory_budget']}"
+        if s["memory_budget"]
+        else f"lambda {card['config']['lam']}"
+    )
     return (
         f"{s['trained']:,} of {s['planned']:,} planned tasks of the {card['data']['classes']['train']} training classes (the "
         f"paper trains on 100,000), meta-batches of {s['meta_batch']}, {s['n_query']} queries a class, {budget}, seed "
@@ -125,10 +138,14 @@ def training_command(card: dict[str, Any]) -> str:
     c = card["config"]
     named = f"miniimagenet-{c['backbone']}-{c['n_way']}way-{c['n_shot']}shot"
     usual = dataclasses.asdict(NAMED[named]) | {"method": ""} if named in NAMED else {}
-    other = {key: c[key] for key in c if key not in (*WHERE, "versions") and c[key] != usual.get(key)}
+    other = {
+        key: c[key] for key in c if key not in (*WHERE, "versions") and c[key] != usual.get(key)
+    }
     flags = [_flag(key.replace("_", "-"), value) for key, value in other.items()]
     return f"```\npmeta train {' '.join([named, '--data DIR', *flags, '--out RUN'])}\npython -m pmeta.cli.zoo_add RUN\n```"
 
 
 def _flag(name: str, value: Any) -> str:
-    return f"--{name}" if value is True else f"--no-{name}" if value is False else f"--{name} {value}"
+    return (
+        f"--{name}" if value is True else f"--no-{name}" if value is False else f"--{name} {value}"
+    )

@@ -65,5 +65,7 @@ def test_a_script_on_stdin_works():
 def test_a_script_without_main_guard_runs_once(tmp_path):
     (tmp_path / "script.py").write_text(CODE)
     environment = {**os.environ, "PYTHONPATH": os.getcwd()}
-    done = subprocess.run([sys.executable, tmp_path / "script.py"], capture_output=True, text=True, env=environment)
+    done = subprocess.run(
+        [sys.executable, tmp_path / "script.py"], capture_output=True, text=True, env=environment
+    )
     assert done.stdout == "[1, 2]\n"

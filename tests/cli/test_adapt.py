@@ -63,7 +63,17 @@ def run(capsys: pytest.CaptureFixture[str], *argv: object) -> str:
 
 
 def test_folders_to_json(model: Path, pictures: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = json.loads(run(capsys, model, "--support", pictures / "support", "--query", pictures / "query", "--json"))
+    found = json.loads(
+        run(
+            capsys,
+            model,
+            "--support",
+            pictures / "support",
+            "--query",
+            pictures / "query",
+            "--json",
+        )
+    )
     assert found["classes"] == NAMES
     assert set(found["predictions"].values()) <= set(NAMES)
     right = [name.split("/")[0] == label for name, label in found["predictions"].items()]
@@ -75,7 +85,9 @@ def test_folders_to_json(model: Path, pictures: Path, capsys: pytest.CaptureFixt
     assert 1 <= len(kept["updated"]) <= 8
 
 
-def test_a_table_for_people(model: Path, pictures: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_for_people(
+    model: Path, pictures: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = run(capsys, model, "--support", pictures / "support", "--query", pictures / "query")
     assert "ant/0.png\t" in out
     assert "accuracy " in out
@@ -83,19 +95,35 @@ def test_a_table_for_people(model: Path, pictures: Path, capsys: pytest.CaptureF
     assert "channels updated: conv4.weight" in out
 
 
-def test_queries_without_classes_have_no_accuracy(model: Path, pictures: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = json.loads(run(capsys, model, "--support", pictures / "support", "--query", pictures / "query/bee", "--json"))
+def test_queries_without_classes_have_no_accuracy(
+    model: Path, pictures: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = json.loads(
+        run(
+            capsys,
+            model,
+            "--support",
+            pictures / "support",
+            "--query",
+            pictures / "query/bee",
+            "--json",
+        )
+    )
     assert list(found["predictions"]) == ["0.png", "1.png", "2.png"]
     assert "accuracy" not in found
 
 
-def test_arrays_and_a_saved_model(model: Path, pictures: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_arrays_and_a_saved_model(
+    model: Path, pictures: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     support, query = pictures / "support.npy", pictures / "query.npy"
     read = adapt_command.read_samples(str(pictures / "support"), device.load(model)).x
     np.save(support, read.reshape(3, 2, 3, 16, 16))
     np.save(query, read[:4])
     saved = pictures / "adapted.pmeta"
-    found = json.loads(run(capsys, model, "--support", support, "--query", query, "--save", saved, "--json"))
+    found = json.loads(
+        run(capsys, model, "--support", support, "--query", query, "--save", saved, "--json")
+    )
     own = device.load(model)
     own.adapt(read, np.repeat(np.arange(3), 2))
     assert [int(p) for p in found["predictions"].values()] == own.predict(read[:4]).tolist()
@@ -105,8 +133,21 @@ def test_arrays_and_a_saved_model(model: Path, pictures: Path, capsys: pytest.Ca
 def test_a_device_has_no_torch(model: Path, pictures: Path) -> None:
     """What `pip install p-meta` brings is enough: a process that can import nothing of the training adapts all the same."""
     code = f"{ABSENT}\nfrom pmeta.cli import main; sys.exit(main(sys.argv[1:]))"
-    command = ["adapt", model, "--support", pictures / "support", "--query", pictures / "query", "--json"]
-    done = subprocess.run([sys.executable, "-c", code, *map(str, command)], capture_output=True, text=True, check=False)
+    command = [
+        "adapt",
+        model,
+        "--support",
+        pictures / "support",
+        "--query",
+        pictures / "query",
+        "--json",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, command)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert set(json.loads(done.stdout)["predictions"].values()) <= set(NAMES)
     install = "run pip install --constraint constraints.txt '.[train]' in a checkout of pmeta"
@@ -115,22 +156,38 @@ def test_a_device_has_no_torch(model: Path, pictures: Path) -> None:
         ["train", "glyphs-4conv-5way-1shot", "--out", "run"],
         ["reproduce", "table1", "--out", "r"],
     ):
-        blocked = subprocess.run([sys.executable, "-c", code, *other], capture_output=True, text=True, check=False)
+        blocked = subprocess.run(
+            [sys.executable, "-c", code, *other], capture_output=True, text=True, check=False
+        )
         assert (blocked.returncode, blocked.stdout) == (2, "")
         assert blocked.stderr.startswith(f"pmeta: error: pmeta {other[0]} needs ")
         assert blocked.stderr.endswith(f", which is not installed: {install}.\n")
 
 
-def test_queries_of_some_classes(model: Path, pictures: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_queries_of_some_classes(
+    model: Path, pictures: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Labels go by the names of folders, not by their order."""
     shutil.rmtree(pictures / "query" / "ant")
-    found = json.loads(run(capsys, model, "--support", pictures / "support", "--query", pictures / "query", "--json"))
+    found = json.loads(
+        run(
+            capsys,
+            model,
+            "--support",
+            pictures / "support",
+            "--query",
+            pictures / "query",
+            "--json",
+        )
+    )
     right = [name.split("/")[0] == label for name, label in found["predictions"].items()]
     assert len(right) == 6
     assert found["accuracy"] == pytest.approx(sum(right) / 6)
 
 
-def test_names_that_the_terminal_cannot_show(model: Path, pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_that_the_terminal_cannot_show(
+    model: Path, pictures: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (pictures / "query/bee/0.png").rename(pictures / "query/bee/\udcff \u00fc.png")
     shown = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(shown, encoding="ascii"))
@@ -167,7 +224,12 @@ def test_mistakes_in_folders(model: Path, pictures: Path, refused: Callable[...,
     refused("in a folder or a .npy file, got an empty name", model, "--support", "")
     refused("/nowhere, which is not there.", model, "--support", pictures / "nowhere")
     refused("in a folder or a .npy file, got", model, "--support", pictures / "support/ant/0.png")
-    refused("x.png is no picture that Pillow reads (HEIC: save it as JPEG): convert", model, "--support", pictures / "wrong")
+    refused(
+        "x.png is no picture that Pillow reads (HEIC: save it as JPEG): convert",
+        model,
+        "--support",
+        pictures / "wrong",
+    )
     refused("x.png cannot be read (", model, "--support", pictures / "broken")
     refused("tells 3 classes apart", model, "--support", pictures / "many")
     refused("with pmeta export RUN --classes 4.", model, "--support", pictures / "many")
@@ -179,7 +241,12 @@ def test_mistakes_in_folders(model: Path, pictures: Path, refused: Callable[...,
         picture.unlink()
     refused("has none of bee: add some.", model, "--support", pictures / "support")
     (pictures / "support" / "notes.txt").write_text("not to be passed over")
-    refused("has notes.txt beside ant/: move the one or the other.", model, "--support", pictures / "support")
+    refused(
+        "has notes.txt beside ant/: move the one or the other.",
+        model,
+        "--support",
+        pictures / "support",
+    )
 
 
 def test_nothing_is_passed_over(model: Path, pictures: Path, refused: Callable[..., None]) -> None:
@@ -187,21 +254,40 @@ def test_nothing_is_passed_over(model: Path, pictures: Path, refused: Callable[.
     (support / "__MACOSX").mkdir()  # what unzipping leaves behind is not looked at
     (support / "ant" / "more").mkdir()
     refused("nothing else, ", model, "--support", support)
-    refused("/support/ant/more is a folder in it: move its pictures up.", model, "--support", support)
+    refused(
+        "/support/ant/more is a folder in it: move its pictures up.", model, "--support", support
+    )
     (support / "ant" / "more").rmdir()
     (support / "ant" / "z.png").symlink_to(support / "nowhere.png")
     refused("/ant/z.png is no file but a link to nowhere: remove it.", model, "--support", support)
     (support / "ant" / "z.png").rename(support / "z.png")
-    refused("/support/z.png is no file but a link to nowhere: remove it.", model, "--support", support)
+    refused(
+        "/support/z.png is no file but a link to nowhere: remove it.", model, "--support", support
+    )
     (support / "z.png").unlink()
     assert cli.main(["adapt", str(model), "--support", str(support)]) == 0
 
 
-def test_the_model_is_saved_though_nobody_reads_what_is_printed(model: Path, pictures: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "pmeta", "adapt", str(model), "--support", str(pictures / "support")]
+def test_the_model_is_saved_though_nobody_reads_what_is_printed(
+    model: Path, pictures: Path, tmp_path: Path
+) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "pmeta",
+        "adapt",
+        str(model),
+        "--support",
+        str(pictures / "support"),
+    ]
     read, write = os.pipe()
     os.close(read)
-    subprocess.run([*command, "--save", str(tmp_path / "mine.pmeta")], stdout=write, stderr=subprocess.DEVNULL, check=False)
+    subprocess.run(
+        [*command, "--save", str(tmp_path / "mine.pmeta")],
+        stdout=write,
+        stderr=subprocess.DEVNULL,
+        check=False,
+    )
     os.close(write)
     device.load(tmp_path / "mine.pmeta")
 
@@ -217,13 +303,30 @@ def test_mistakes_in_arrays(model: Path, tmp_path: Path, refused: Callable[..., 
     refused(f"{shape} (4, 7).", model, "--support", given(np.zeros((4, 7), np.uint8)))
     refused(f"{shape} (2, 0, 3, 16, 16).", model, "--support", given(right[:, :0]))
     refused("the array has one axis less, (2, 3, 16, 16).", model, "--support", given(right[:, 0]))
-    refused("x.npy should be of uint8, which the model reads, got float64.", model, "--support", given(right * 0.5))
-    refused("x.npy (Object arrays cannot be loaded", model, "--support", given(np.array([{}], object)))
+    refused(
+        "x.npy should be of uint8, which the model reads, got float64.",
+        model,
+        "--support",
+        given(right * 0.5),
+    )
+    refused(
+        "x.npy (Object arrays cannot be loaded", model, "--support", given(np.array([{}], object))
+    )
     both = (model, "--support", tmp_path / "right.npy", "--query")
     refused("classes, 0, 1, got number 2 in", *both, given(np.zeros((3, 1, 3, 16, 16), np.uint8)))
     whole = (tmp_path / "right.npy").read_bytes()
-    large, odd = whole.replace(b"(2, 1, ", b"(9" + b"9" * 30 + b", "), whole.replace(b"(2, 1, ", b"(2,'1, ")
-    for damaged in (b"", b"no array", whole[:-1], large[:128], odd, whole.replace(b"'shape'", b"[shape]")):
+    large, odd = (
+        whole.replace(b"(2, 1, ", b"(9" + b"9" * 30 + b", "),
+        whole.replace(b"(2, 1, ", b"(2,'1, "),
+    )
+    for damaged in (
+        b"",
+        b"no array",
+        whole[:-1],
+        large[:128],
+        odd,
+        whole.replace(b"'shape'", b"[shape]"),
+    ):
         (tmp_path / "x.npy").write_bytes(damaged)
         refused("x.npy (", model, "--support", tmp_path / "x.npy")
     refused("nowhere.npy (No such file or directory)", model, "--support", tmp_path / "nowhere.npy")
@@ -231,14 +334,25 @@ def test_mistakes_in_arrays(model: Path, tmp_path: Path, refused: Callable[..., 
 
 def test_mistakes_with_files(model: Path, pictures: Path, refused: Callable[..., None]) -> None:
     support = ("--support", pictures / "support")
-    refused("0.png: the file is not a pmeta model", pictures / "support" / "ant" / "0.png", *support)
+    refused(
+        "0.png: the file is not a pmeta model", pictures / "support" / "ant" / "0.png", *support
+    )
     refused("(Is a directory): a model is a file that pmeta export wrote", pictures, *support)
     refused("nowhere (No such file or directory): a model is", pictures / "nowhere", *support)
-    refused("(Is a directory): make room there, or choose another place.", model, *support, "--save", pictures)
+    refused(
+        "(Is a directory): make room there, or choose another place.",
+        model,
+        *support,
+        "--save",
+        pictures,
+    )
 
 
 def test_a_policy_is_adapted_in_python(tmp_path: Path, refused: Callable[..., None]) -> None:
-    net = take_in(torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2)), torch.zeros(1, 5, 2))
+    net = take_in(
+        torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2)),
+        torch.zeros(1, 5, 2),
+    )
     meta = trained(net, METHODS["maml"], torch.Generator().manual_seed(0))
     (tmp_path / "policy.pmeta").write_bytes(export(net, meta, METHODS["maml"], (5, 2)).data)
     refused("takes a classifier, ", tmp_path / "policy.pmeta", "--support", tmp_path)

@@ -11,7 +11,15 @@ from pmeta.cli.cost import select
 from pmeta.cost.adaptation import layer_names, resnet12
 from pmeta.paper import ADAPTATION
 
-KEYS = {"memory_mb", "exact_memory_mb", "inference_mb", "gmac", "inference_gmac", "static_mb", "sample_mb"}
+KEYS = {
+    "memory_mb",
+    "exact_memory_mb",
+    "inference_mb",
+    "gmac",
+    "inference_gmac",
+    "static_mb",
+    "sample_mb",
+}
 
 
 def run_json(capsys: pytest.CaptureFixture[str], backbone: str, method: str, *more: str) -> dict:
@@ -26,7 +34,9 @@ def run_table(capsys: pytest.CaptureFixture[str], backbone: str, method: str, *m
 
 @pytest.mark.parametrize(("backbone", "shots"), list(ADAPTATION))
 @pytest.mark.parametrize("method", ["maml", "anil", "boil", "maml++"])
-def test_dense_rows_of_tables_2_and_3(capsys: pytest.CaptureFixture[str], backbone: str, shots: int, method: str) -> None:
+def test_dense_rows_of_tables_2_and_3(
+    capsys: pytest.CaptureFixture[str], backbone: str, shots: int, method: str
+) -> None:
     found = run_json(capsys, backbone, method, "--shots", str(shots))
     gmac, memory = ADAPTATION[backbone, shots][method]
     assert abs(found["memory_mb"] - memory) <= max(0.005, 0.005 * memory)
@@ -46,9 +56,13 @@ def test_defaults_are_table_1(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_episodes_of_half_cheetah_are_432_kb(capsys: pytest.CaptureFixture[str]) -> None:
-    one, twenty = (run_json(capsys, "mlp-cheetah", "anil", "--shots", n, "--batch", "1") for n in ("1", "20"))
+    one, twenty = (
+        run_json(capsys, "mlp-cheetah", "anil", "--shots", n, "--batch", "1") for n in ("1", "20")
+    )
     accumulators = 0.002424  # 606 words of fc3, only where gradients are gathered
-    assert twenty["exact_memory_mb"] - one["exact_memory_mb"] == pytest.approx(0.432 * 19 / 20 + accumulators)
+    assert twenty["exact_memory_mb"] - one["exact_memory_mb"] == pytest.approx(
+        0.432 * 19 / 20 + accumulators
+    )
 
 
 def test_p_meta_is_bounded_before_training(capsys: pytest.CaptureFixture[str]) -> None:
@@ -56,7 +70,10 @@ def test_p_meta_is_bounded_before_training(capsys: pytest.CaptureFixture[str]) -
     found = run_json(capsys, "4conv", "pmeta")
     assert set(found) == set(dense) | {"attention_mb"}
     assert found["memory_mb"] < dense["memory_mb"] == run_json(capsys, "4conv", "maml")["memory_mb"]
-    assert found["memory_mb"] < run_json(capsys, "4conv", "pmeta", "--clip-ratio-fw", "0.2")["memory_mb"]
+    assert (
+        found["memory_mb"]
+        < run_json(capsys, "4conv", "pmeta", "--clip-ratio-fw", "0.2")["memory_mb"]
+    )
     # W1, b1, W2, b2 for conv1 (3 and 32 channels), and twice 32 channels for the other seven conv and norm layers
     assert found["attention_mb"] == pytest.approx(4e-6 * ((2 * 9 + 6) + 15 * (2 * 32**2 + 64)))
     assert "memory_mb" not in found["paper"]  # the paper's is for layers that training chose
@@ -68,7 +85,10 @@ def test_update_takes_any_set_of_layers(capsys: pytest.CaptureFixture[str]) -> N
         assert found["update"] == ["conv4", "fc"]
         assert "memory_mb" not in found["paper"]
     assert found["memory_mb"] == pytest.approx(4e-6 * (225792 + 9216 + 4005))
-    assert run_json(capsys, "4conv", "maml", "--update", "fc")["memory_mb"] == run_json(capsys, "4conv", "anil")["memory_mb"]
+    assert (
+        run_json(capsys, "4conv", "maml", "--update", "fc")["memory_mb"]
+        == run_json(capsys, "4conv", "anil")["memory_mb"]
+    )
 
 
 def test_select_takes_whole_blocks() -> None:
@@ -97,7 +117,10 @@ def test_table(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_table_of_p_meta_says_that_it_is_a_bound(capsys: pytest.CaptureFixture[str]) -> None:
     text = run_table(capsys, "4conv", "pmeta")
-    assert "Every layer counts as updated, the most that training can leave: name the layers left with --update." in text
+    assert (
+        "Every layer counts as updated, the most that training can leave: name the layers left with --update."
+        in text
+    )
     assert "The paper prints 1.04 MB and 1.11 GMACs with the layers that its training left." in text
     assert "At rho = 0.3 no more is stored, whatever the data: mu_fw <= 1 - rho." in text
     assert "the most that training" not in run_table(capsys, "4conv", "pmeta", "--update", "fc")
@@ -118,12 +141,21 @@ GOOD = ["--backbone", "4conv", "--method", "maml"]
             ["--backbone", "4conv", "--method", "reptile"],
             "--method must be one of maml, anil, boil, maml++, pmeta-lr, pmeta, got 'reptile'.",
         ),
-        (["--method", "maml"], "the following arguments are required: --backbone (see pmeta cost --help)."),
+        (
+            ["--method", "maml"],
+            "the following arguments are required: --backbone (see pmeta cost --help).",
+        ),
         ([*GOOD, "--shots", "0"], "--shots must be a whole number of at least 1, got 0."),
-        ([*GOOD, "--shots", "few"], "argument --shots: invalid int value: 'few' (see pmeta cost --help)."),
+        (
+            [*GOOD, "--shots", "few"],
+            "argument --shots: invalid int value: 'few' (see pmeta cost --help).",
+        ),
         ([*GOOD, "--ways", "-5"], "--ways must be a whole number of at least 1, got -5."),
         ([*GOOD, "--batch", "0"], "--batch must be a whole number of at least 1, got 0."),
-        ([*GOOD, "--batch", "26"], "--batch must be at most the 25 samples of a task, got 26: say all."),
+        (
+            [*GOOD, "--batch", "26"],
+            "--batch must be at most the 25 samples of a task, got 26: say all.",
+        ),
         (
             [*GOOD, "--batch", "1.5"],
             "argument --batch: takes a whole number of samples, or all, got '1.5' (see pmeta cost --help).",
@@ -159,8 +191,8 @@ def test_bad_input(capsys: pytest.CaptureFixture[str], arguments: list[str], mes
 @pytest.mark.parametrize(("more", "loaded"), [(["--json"], []), ([], ["rich"])])
 def test_it_starts_without_heavy_packages(more: list[str], loaded: list[str]) -> None:
     heavy = "{'torch', 'numpy', 'matplotlib', 'tyro', 'rich'}"
-    code = (
-        f"import sys; from pmeta.cli import main; main(['cost', *{[*GOOD, *more]}]); print(sorted({heavy} & set(sys.modules)))"
-    )
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    code = f"import sys; from pmeta.cli import main; main(['cost', *{[*GOOD, *more]}]); print(sorted({heavy} & set(sys.modules)))"
+    out = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
     assert out.splitlines()[-1] == str(loaded)

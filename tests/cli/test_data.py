@@ -38,7 +38,10 @@ def test_info_says_what_is_there(birds, capsys):
 def test_info_names_what_was_skipped(birds, capsys):
     (birds / "train/4-0/notes.txt").write_text("notes")
     assert main(["data", "info", str(birds), "--size", "5"]) == 0
-    assert "images  5 x 5, colour\nskipped 1 files, first train/4-0/notes.txt: not an image\n" in capsys.readouterr().out
+    assert (
+        "images  5 x 5, colour\nskipped 1 files, first train/4-0/notes.txt: not an image\n"
+        in capsys.readouterr().out
+    )
 
 
 def test_info_as_json(birds, capsys):
@@ -61,7 +64,9 @@ def test_info_of_a_root_without_splits_shows_the_splits_it_gets(tmp_path, capsys
 
 
 def test_a_contact_sheet_shows_a_class_a_row(birds, tmp_path):
-    assert main(["data", "info", str(birds), "--sheet", str(tmp_path / "sheet")]) == 0  # a PNG, whatever its name
+    assert (
+        main(["data", "info", str(birds), "--sheet", str(tmp_path / "sheet")]) == 0
+    )  # a PNG, whatever its name
     sheet = np.asarray(Image.open(tmp_path / "sheet"))
     assert sheet.shape == (6 * (6 + 2), SHEET_IMAGES * (8 + 2), 3)
     assert sheet[1, 1 + 10 * 2].tolist() == [20, 0, 255]  # the third image of the first class
@@ -74,7 +79,10 @@ def test_a_contact_sheet_shows_a_class_a_row(birds, tmp_path):
         (["info", "nowhere"], "no data at .*nowhere: give a folder"),
         (["info", "x", "--size", "0"], "the size of images must be at least 1, got 0"),
         (["import", "cub", "nowhere", "dst"], "nowhere is not there; for cub give"),
-        (["import", "cub"], r"the following arguments are required: SRC, DST \(see pmeta data import --help\)"),
+        (
+            ["import", "cub"],
+            r"the following arguments are required: SRC, DST \(see pmeta data import --help\)",
+        ),
         ([], r"the following arguments are required: \{import,info\} \(see pmeta data --help\)"),
     ],
 )
@@ -98,4 +106,6 @@ def test_import_ends_with_what_was_made(tmp_path, capsys):
     for i in (1, 2):
         Image.new("RGB", (4, 4)).save(tmp_path / "images" / f"{i}.png")
     assert main(["data", "import", "miniimagenet-csv", str(tmp_path), str(tmp_path / "dst")]) == 0
-    assert capsys.readouterr().out.startswith("train   2 classes, 2 images (1 each)\nval     0 classes")
+    assert capsys.readouterr().out.startswith(
+        "train   2 classes, 2 images (1 each)\nval     0 classes"
+    )

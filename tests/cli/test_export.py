@@ -22,7 +22,9 @@ from pmeta.training.train import build
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """A run folder as training leaves it, with the weights of the start."""
-    config = dataclasses.replace(NAMED["glyphs-4conv-5way-1shot"], method="pmeta", out=str(tmp_path / "run"))
+    config = dataclasses.replace(
+        NAMED["glyphs-4conv-5way-1shot"], method="pmeta", out=str(tmp_path / "run")
+    )
     _, meta = build(config, (1, 28, 28), torch.device("cpu"))
     with Run(config.out) as folder:
         folder.start(dataclasses.asdict(config))
@@ -41,14 +43,18 @@ def policy(tmp_path: Path) -> Path:
     return folder.path
 
 
-def test_a_run_becomes_a_file(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_becomes_a_file(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "my [red] model.pmeta"
     assert cli.main(["export", str(run), "-o", str(out)]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith(f"{out}: {out.stat().st_size:,} bytes\n")
     assert "step 1" in shown
     assert "conv" in shown
-    assert shown.endswith(f"next: pmeta adapt '{out}' --support FOLDER, where a folder of pictures is a class\n")
+    assert shown.endswith(
+        f"next: pmeta adapt '{out}' --support FOLDER, where a folder of pictures is a class\n"
+    )
     model = device.load(out)
     assert f"{model.arena_bytes:,}" in shown
     assert model.input_type == "uint8"
@@ -62,18 +68,28 @@ def test_a_run_becomes_a_file(run: Path, tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_quiet_and_float32(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["export", str(run), "-o", str(tmp_path / "m.pmeta"), "--quiet", "--float32"]) == 0
+    assert (
+        cli.main(["export", str(run), "-o", str(tmp_path / "m.pmeta"), "--quiet", "--float32"]) == 0
+    )
     assert capsys.readouterr().out == ""
     assert device.load(tmp_path / "m.pmeta").input_type == "float32"
 
 
 def test_micro_batches(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for given, batch, said in (("5", 5, "micro-batches of 5 share"), ("None", None, "all samples share")):
-        assert cli.main(["export", str(run), "-o", str(tmp_path / "m.pmeta"), "--batch", given]) == 0
+    for given, batch, said in (
+        ("5", 5, "micro-batches of 5 share"),
+        ("None", None, "all samples share"),
+    ):
+        assert (
+            cli.main(["export", str(run), "-o", str(tmp_path / "m.pmeta"), "--batch", given]) == 0
+        )
         assert said in capsys.readouterr().out
         assert device.load(tmp_path / "m.pmeta").batch == batch
     assert cli.main(["export", str(run), "--batch", "0"]) == 2
-    assert "a micro-batch has at least 1 sample and fewer than 2^32, got batch=0" in capsys.readouterr().err
+    assert (
+        "a micro-batch has at least 1 sample and fewer than 2^32, got batch=0"
+        in capsys.readouterr().err
+    )
 
 
 def test_outputs_in_turn(run: Path, tmp_path: Path) -> None:
@@ -85,12 +101,16 @@ def test_outputs_in_turn(run: Path, tmp_path: Path) -> None:
     assert cli.main(["export", str(run), "-o", str(out), "--quiet", "--classes", "7"]) == 0
     model = device.load(out)
     assert (model.outputs, model.repeated) == (7, True)
-    np.testing.assert_allclose(model.scores(raw), own.scores(raw)[:, [0, 1, 2, 3, 4, 0, 1]], atol=1e-5)
+    np.testing.assert_allclose(
+        model.scores(raw), own.scores(raw)[:, [0, 1, 2, 3, 4, 0, 1]], atol=1e-5
+    )
     model.adapt(raw, np.arange(6))
     assert model.classes == 6
 
 
-def test_classes_that_cannot_be(run: Path, policy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_classes_that_cannot_be(
+    run: Path, policy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(["export", str(run), "--classes", "0"]) == 2
     assert capsys.readouterr().err == "pmeta: error: --classes must be from 1 to 65535, got 0.\n"
     for command in ("export", "evaluate"):
@@ -98,7 +118,9 @@ def test_classes_that_cannot_be(run: Path, policy: Path, capsys: pytest.CaptureF
         assert "--classes are those of a classifier, and " in capsys.readouterr().err
 
 
-def test_a_policy_becomes_a_file(policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_policy_becomes_a_file(
+    policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(["export", str(policy), "-o", str(tmp_path / "m.pmeta")]) == 0
     shown = capsys.readouterr().out
     assert "log_std belongs to no layer" in shown
@@ -117,7 +139,9 @@ def test_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "a run folder holds a config.json" in capsys.readouterr().err
 
 
-def test_damaged_runs(run: Path, policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damaged_runs(
+    run: Path, policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """One line that says what is wrong, and the file of an earlier export stays as it is."""
     out = tmp_path / "model.pmeta"
     out.write_bytes(b"earlier")
@@ -140,7 +164,9 @@ def test_damaged_runs(run: Path, policy: Path, tmp_path: Path, capsys: pytest.Ca
         refused(path, ", 1): give one that was written for the same.")
         folder.save("best", {**without, w: best.tensors[w] * float("nan")}, best.info)
         refused(path, f"weights must be finite, {w} of the checkpoint is not")
-        (path / "config.json").write_text(json.dumps({**json.loads(settings), "inner_steps": "five"}))
+        (path / "config.json").write_text(
+            json.dumps({**json.loads(settings), "inner_steps": "five"})
+        )
         refused(path, f"the config.json in {path} does not fit (")
         (path / "config.json").write_text(settings)
         (path / "best.safetensors").unlink()

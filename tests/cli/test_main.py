@@ -12,7 +12,9 @@ from pmeta import cli
 
 
 def add_command(
-    monkeypatch: pytest.MonkeyPatch, function: Callable[[list[str]], int | None], owner: str = "pmeta.fake"
+    monkeypatch: pytest.MonkeyPatch,
+    function: Callable[[list[str]], int | None],
+    owner: str = "pmeta.fake",
 ) -> None:
     """Add the command `fake`, whose code runs as if it stood in the module `owner`."""
     module = ModuleType(owner)
@@ -37,7 +39,9 @@ def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_every_command_can_be_imported() -> None:
     for name in cli.COMMANDS:
-        run = subprocess.run([sys.executable, "-m", "pmeta", name, "--help"], capture_output=True, text=True)
+        run = subprocess.run(
+            [sys.executable, "-m", "pmeta", name, "--help"], capture_output=True, text=True
+        )
         assert (run.returncode, run.stderr) == (0, "")
         assert f"pmeta {name}" in run.stdout
 
@@ -53,18 +57,26 @@ def test_unknown_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == message
 
 
-def test_a_command_gets_its_arguments_and_gives_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_gets_its_arguments_and_gives_the_exit_code(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     add_command(monkeypatch, lambda argv: len(argv))
     assert cli.main(["fake", "a", "b", "c"]) == 3
     add_command(monkeypatch, lambda argv: None)
     assert cli.main(["fake"]) == 0
 
 
-def test_our_errors_are_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    add_command(monkeypatch, raising("ValueError('the rule, what came, the way out.')", "pmeta.fake"))
+def test_our_errors_are_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    add_command(
+        monkeypatch, raising("ValueError('the rule, what came, the way out.')", "pmeta.fake")
+    )
     assert cli.main(["fake"]) == 2
     assert capsys.readouterr().err == "pmeta: error: the rule, what came, the way out.\n"
-    add_command(monkeypatch, raising("FileNotFoundError('no run at x: train one first.')", "pathlib"))
+    add_command(
+        monkeypatch, raising("FileNotFoundError('no run at x: train one first.')", "pathlib")
+    )
     assert cli.main(["fake"]) == 2
     assert capsys.readouterr().err == "pmeta: error: no run at x: train one first.\n"
 
@@ -78,16 +90,25 @@ def test_errors_of_others_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) 
         cli.main(["fake"])
 
 
-def test_ctrl_c_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_is_quiet(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     add_command(monkeypatch, raising("KeyboardInterrupt", "pmeta.fake"))
     assert cli.main(["fake"]) == 130
     assert tuple(capsys.readouterr()) == ("", "")
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["cost", "--backbone", "resnet12", "--method", "maml"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["cost", "--backbone", "resnet12", "--method", "maml"]]
+)
 def test_a_reader_that_leaves_early_is_met_quietly(arguments: list[str]) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "w") as closed:
-        run = subprocess.run([sys.executable, "-m", "pmeta", *arguments], stdout=closed, stderr=subprocess.PIPE, text=True)
+        run = subprocess.run(
+            [sys.executable, "-m", "pmeta", *arguments],
+            stdout=closed,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
     assert (run.returncode, run.stderr) == (1, "")

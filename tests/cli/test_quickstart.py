@@ -17,9 +17,23 @@ from pmeta.training.run_folder import Run
 KEYS = {"method", "accuracy", "ci95", "memory_mb", "exact_memory_mb", "gmac"}
 
 
-def test_short_form_leaves_what_it_names_and_again_gives_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_short_form_leaves_what_it_names_and_again_gives_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "short"
-    words = ["--tasks", "8", "--test-tasks", "4", "--methods", "maml", "pmeta", "--workers", "1", "--out", str(out)]
+    words = [
+        "--tasks",
+        "8",
+        "--test-tasks",
+        "4",
+        "--methods",
+        "maml",
+        "pmeta",
+        "--workers",
+        "1",
+        "--out",
+        str(out),
+    ]
     assert main(["quickstart", *words]) == 0
     first, _ = capsys.readouterr()
     results = json.loads((out / "results.json").read_text())
@@ -31,13 +45,17 @@ def test_short_form_leaves_what_it_names_and_again_gives_the_same(tmp_path: Path
     assert results[1]["exact_memory_mb"] <= 0.105
     assert results[1]["memory_mb"] <= results[0]["memory_mb"] / 3
     named = "accuracy_against_memory.png, results.json"
-    assert " ".join(first.split()).endswith(f"left in {out}/: a run folder for each method, {named}")
+    assert " ".join(first.split()).endswith(
+        f"left in {out}/: a run folder for each method, {named}"
+    )
     assert {p.name for p in out.iterdir()} == {"maml", "pmeta", *named.split(", ")}
     before = (out / "maml" / "last.safetensors").stat().st_mtime_ns
     assert main(["quickstart", *words]) == 0
     again, err = capsys.readouterr()
     assert (again, err) == (first, "")
-    assert (out / "maml" / "last.safetensors").stat().st_mtime_ns == before  # nothing was trained again
+    assert (
+        out / "maml" / "last.safetensors"
+    ).stat().st_mtime_ns == before  # nothing was trained again
 
 
 def test_all_methods_by_default_within_a_third_of_the_memory_of_maml() -> None:
@@ -45,12 +63,20 @@ def test_all_methods_by_default_within_a_third_of_the_memory_of_maml() -> None:
     assert config.methods == tuple(METHODS)
     for name in METHODS:
         run = run_config(config, name)
-        assert (run.method, run.data, run.tasks, run.n_way, run.n_shot) == (name, "glyphs", config.tasks, 5, 1)
+        assert (run.method, run.data, run.tasks, run.n_way, run.n_shot) == (
+            name,
+            "glyphs",
+            config.tasks,
+            5,
+            1,
+        )
         assert run.out == f"runs/quickstart/{name}"
         assert bool(run.memory_budget) == name.startswith("pmeta")
 
 
-def test_no_process_evaluates_before_the_best_model_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_process_evaluates_before_the_best_model_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = Run.save
 
     def late(self: Run, *args: Any) -> None:
@@ -68,11 +94,16 @@ def test_numbers_that_make_no_sense_are_told_before_the_training(
     option: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["quickstart", "--out", str(tmp_path / "runs"), *option]) == 2
-    assert "--test-tasks must be at least 1 and --workers must not be negative, got" in capsys.readouterr().err
+    assert (
+        "--test-tasks must be at least 1 and --workers must not be negative, got"
+        in capsys.readouterr().err
+    )
     assert not (tmp_path / "runs").exists()
 
 
 def test_an_unknown_method(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["quickstart", "--methods", "sgd"]) == 2
-    message = r"pmeta: error: --methods are of maml, anil, boil, maml\+\+, pmeta-lr, pmeta, got 'sgd'\.\n"
+    message = (
+        r"pmeta: error: --methods are of maml, anil, boil, maml\+\+, pmeta-lr, pmeta, got 'sgd'\.\n"
+    )
     assert re.fullmatch(message, capsys.readouterr().err)

@@ -27,15 +27,30 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for i, name in enumerate(METHODS):
         changes: dict[str, Any] = {"method": name}
         config = dataclasses.replace(MINI, **changes)
-        write_run(root / "runs" / name, config, validations=3, val_accuracy=30.0 + i, memory_mb=1.0 + (i < 4))
+        write_run(
+            root / "runs" / name,
+            config,
+            validations=3,
+            val_accuracy=30.0 + i,
+            memory_mb=1.0 + (i < 4),
+        )
     (root / "runs" / "pmeta" / "evaluations").mkdir()
-    write_json(root / "runs" / "pmeta" / "evaluations" / "mini-val-batch1.json", evaluation(split="val"))
-    write_run(root / "runs" / "resnet", dataclasses.replace(MINI, backbone="resnet12"), validations=0)
-    write_run(root / "runs" / "early", dataclasses.replace(MINI, n_shot=5), validations=1, best=False)
+    write_json(
+        root / "runs" / "pmeta" / "evaluations" / "mini-val-batch1.json", evaluation(split="val")
+    )
+    write_run(
+        root / "runs" / "resnet", dataclasses.replace(MINI, backbone="resnet12"), validations=0
+    )
+    write_run(
+        root / "runs" / "early", dataclasses.replace(MINI, n_shot=5), validations=1, best=False
+    )
     write_run(root / "rl", WALK)
     write_run(root / "data", dataclasses.replace(MINI, data=f"/data/{NASTY}"))
     write_json(root / "table4.json", table(title=NASTY))
-    write_json(root / "figure5.json", {"format": "pmeta-results", "version": 1, "title": "Shares", "series": []})
+    write_json(
+        root / "figure5.json",
+        {"format": "pmeta-results", "version": 1, "title": "Shares", "series": []},
+    )
     (root / "figure5.svg").write_text(SVG)
     return root
 
@@ -47,7 +62,9 @@ def page(everything: Path) -> Path:
     return out
 
 
-def test_it_says_what_it_read(everything: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_it_says_what_it_read(
+    everything: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     write_json(everything / "other.json", {})
     assert main(["report", str(everything), "-o", str(tmp_path / "x.html")]) == 0
     (everything / "other.json").unlink()
@@ -65,8 +82,13 @@ def test_the_same_input_gives_the_same_page(everything: Path, page: Path, tmp_pa
 
 def test_the_page_needs_nothing_else_and_no_name_is_markup(page: Path) -> None:
     text = page.read_text()
-    assert re.findall(r"""(?:src|href)=["'](?!data:)|@import|url\(|https?://(?!www\.w3\.org)""", text) == []
-    assert len(re.findall("<script", text)) == 1 + len(re.findall('<script type="application/json"', text))
+    assert (
+        re.findall(r"""(?:src|href)=["'](?!data:)|@import|url\(|https?://(?!www\.w3\.org)""", text)
+        == []
+    )
+    assert len(re.findall("<script", text)) == 1 + len(
+        re.findall('<script type="application/json"', text)
+    )
     assert "alert(1)</script>" not in text
     assert "&lt;script&gt;alert(1)" in text
 
@@ -90,9 +112,18 @@ def test_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_mistakes(everything: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words, message in (
-        (["report"], "the following arguments are required: RUN_OR_RESULTS (see pmeta report --help)."),
-        (["report", str(everything), "-o", str(tmp_path)], f"-o names the file to write, {tmp_path} is a folder"),
-        (["report", str(everything), "-o", str(tmp_path / "no" / "x.html")], "-o names a file in a folder that is there"),
+        (
+            ["report"],
+            "the following arguments are required: RUN_OR_RESULTS (see pmeta report --help).",
+        ),
+        (
+            ["report", str(everything), "-o", str(tmp_path)],
+            f"-o names the file to write, {tmp_path} is a folder",
+        ),
+        (
+            ["report", str(everything), "-o", str(tmp_path / "no" / "x.html")],
+            "-o names a file in a folder that is there",
+        ),
         (["report", str(tmp_path)], f"{tmp_path} holds neither: give another folder."),
     ):
         assert main(words) == 2
@@ -111,7 +142,9 @@ def browser() -> Iterator[Page]:
 
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [390, 1200])
-def test_the_page_opens_without_an_error_and_fits(browser: Page, page: Path, width: int, dark: bool) -> None:
+def test_the_page_opens_without_an_error_and_fits(
+    browser: Page, page: Path, width: int, dark: bool
+) -> None:
     browser.open(page, width, dark=dark)
     browser.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true })")
     assert browser.problems() == []
@@ -121,7 +154,9 @@ def test_the_page_opens_without_an_error_and_fits(browser: Page, page: Path, wid
     )
     assert len(shown) > 30
     assert all(w > 20 and h > 20 for w, h in shown)
-    colors = browser.evaluate("[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color]")
+    colors = browser.evaluate(
+        "[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color]"
+    )
     assert (colors[0] == "rgb(255, 255, 255)") == (not dark)
 
 
@@ -151,7 +186,9 @@ def test_the_slider_goes_through_the_training(browser: Page, page: Path) -> None
     state = f"[{box}.querySelector('output').textContent, {cell}.nextSibling.textContent, {cell}.firstChild.textContent]"
     assert not browser.evaluate(f"{box}.querySelector('.slider').hidden")
     assert browser.evaluate(state) == ["1,200 tasks", ".150", "step size of fc at step 5: 0.15"]
-    browser.evaluate(f"(s => {{ s.value = 0; s.dispatchEvent(new Event('input')) }})({box}.querySelector('input'))")
+    browser.evaluate(
+        f"(s => {{ s.value = 0; s.dispatchEvent(new Event('input')) }})({box}.querySelector('input'))"
+    )
     assert browser.evaluate(state) == ["400 tasks", ".050", "step size of fc at step 5: 0.05"]
     assert browser.problems() == []
 
@@ -165,10 +202,15 @@ def test_the_slider_goes_through_the_training(browser: Page, page: Path) -> None
         ("<script>console.error('oh')</script>", "console"),
         ("<link rel=stylesheet href='missing.css'>", "failed: net::ERR_FILE_NOT_FOUND"),
         ("<script src='https://127.0.0.1:9/x.js'></script>", "request: https://127.0.0.1:9/x.js"),
-        ("<style>@font-face { font-family: x; src: url(x.woff2) } body { font-family: x }</style>text", "request: file"),
+        (
+            "<style>@font-face { font-family: x; src: url(x.woff2) } body { font-family: x }</style>text",
+            "request: file",
+        ),
     ],
 )
-def test_the_browser_finds_what_is_wrong(browser: Page, tmp_path: Path, body: str, problem: str) -> None:
+def test_the_browser_finds_what_is_wrong(
+    browser: Page, tmp_path: Path, body: str, problem: str
+) -> None:
     broken = tmp_path / "broken.html"
     broken.write_text(f"<!doctype html><title>x</title><body>{body}</body>")
     browser.open(broken)

@@ -17,7 +17,13 @@ GLYPHS = "glyphs-4conv-5way-1shot"
 def test_options_change_a_named_configuration() -> None:
     words = "--method maml++ --tasks 10 --image-size None --clip-ratio-fw None --first-order --data DIR --out RUN --lr 1e-4"
     config = parse([GLYPHS, *words.split()])
-    changed: dict[str, Any] = {"method": "maml++", "tasks": 10, "clip_ratio_fw": None, "first_order": True, "lr": 1e-4}
+    changed: dict[str, Any] = {
+        "method": "maml++",
+        "tasks": 10,
+        "clip_ratio_fw": None,
+        "first_order": True,
+        "lr": 1e-4,
+    }
     expected = dataclasses.replace(NAMED[GLYPHS], **changed, data="DIR", out="RUN", image_size=None)
     assert config == expected
 
@@ -31,7 +37,9 @@ def told(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]
     return code, *capsys.readouterr()
 
 
-def test_the_pictures_of_the_paper_are_to_be_given(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_the_pictures_of_the_paper_are_to_be_given(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     code, out, err = told(capsys, "miniimagenet-4conv-5way-1shot", "--out", str(tmp_path / "run"))
     told_so = "pmeta: error: --data names the pictures, got none: give --data DIR, or --data glyphs for the embedded set.\n"
     assert (code, out, err) == (2, "", told_so)
@@ -45,17 +53,25 @@ def test_help_lists_the_names(capsys: pytest.CaptureFixture[str]) -> None:
     assert told(capsys) == (2, out, "")
 
 
-def test_help_of_a_name_shows_every_setting_with_its_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_of_a_name_shows_every_setting_with_its_sentence(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     code, out, err = told(capsys, GLYPHS, "--help")
     assert (code, err) == (0, "")
     flat = re.sub(r"[^\w.,:;'()]+", " ", out)
     for field in dataclasses.fields(ImageConfig):
         assert f"--{field.name.replace('_', '-')}" in out
-    for sentence in ("Which method to train.", "A run that is there already is continued.", "Tasks in one outer update."):
+    for sentence in (
+        "Which method to train.",
+        "A run that is there already is continued.",
+        "Tasks in one outer update.",
+    ):
         assert sentence in flat
 
 
-def test_mistakes_on_the_command_line_exit_2_with_a_message(capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_on_the_command_line_exit_2_with_a_message(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     message = "pmeta: error: --out names the run folder, got none: say where to keep the run, as in --out runs/first.\n"
     assert told(capsys, GLYPHS) == (2, "", message)
     message = f"pmeta: error: the configurations are {', '.join(NAMED)}, got 'glyphs'.\n"

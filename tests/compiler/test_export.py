@@ -54,7 +54,10 @@ def test_maml_adapts_4conv_in_less_than_the_paper_counts() -> None:
 
 
 def test_fewer_layers_never_need_more() -> None:
-    sizes = [case("4conv", "pmeta", 1, live=live).exported.arena_bytes for live in (["fc"], ["conv4", "fc"], None)]
+    sizes = [
+        case("4conv", "pmeta", 1, live=live).exported.arena_bytes
+        for live in (["fc"], ["conv4", "fc"], None)
+    ]
     assert sizes == sorted(sizes)
 
 
@@ -62,12 +65,19 @@ def test_micro_batches_of_any_size_take_the_same_memory() -> None:
     one, two, ten, whole = (case("4conv", "pmeta", 1, batch=n).exported for n in (1, 2, 10, None))
     live = one.state_bytes
     assert two.arena_bytes == ten.arena_bytes == whole.arena_bytes > one.arena_bytes
-    assert two.arena_bytes < one.arena_bytes + 2 * live  # gradients without their scores, and dense inputs
-    assert case("4conv", "maml", 1, batch=10).exported.arena_bytes == case("4conv", "maml", 1).exported.arena_bytes
+    assert (
+        two.arena_bytes < one.arena_bytes + 2 * live
+    )  # gradients without their scores, and dense inputs
+    assert (
+        case("4conv", "maml", 1, batch=10).exported.arena_bytes
+        == case("4conv", "maml", 1).exported.arena_bytes
+    )
 
 
 def test_steps_with_the_same_layers_share_a_program() -> None:
-    assert flatfile.header(case("mlp", "maml", 1).exported.data)["programs"] == 2  # inference, and one for three steps
+    assert (
+        flatfile.header(case("mlp", "maml", 1).exported.data)["programs"] == 2
+    )  # inference, and one for three steps
 
 
 def test_attention_of_layers_that_are_never_updated_is_left_out() -> None:
@@ -100,7 +110,9 @@ def test_scale_and_shift_are_those_given() -> None:
     c = case("4conv", "maml", 3, raw=True)
     with torch.no_grad():
         want = c.net.model(c.x).numpy()
-    np.testing.assert_allclose(DeviceModel(c.exported.data).scores(c.raw), want, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(
+        DeviceModel(c.exported.data).scores(c.raw), want, rtol=1e-3, atol=1e-4
+    )
 
 
 def test_refusals() -> None:
@@ -111,9 +123,18 @@ def test_refusals() -> None:
         export(net, meta, METHODS["pmeta"], (20,), input_type="int8")
     with pytest.raises(ValueError, match="a dense forward and backward pass"):
         export(net, meta, replace(METHODS["pmeta"], sparse_fw="x"), (20,))
-    with pytest.raises(ValueError, match=r"at least 1 sample and fewer than 2\^32, got batch=0: give None"):
+    with pytest.raises(
+        ValueError, match=r"at least 1 sample and fewer than 2\^32, got batch=0: give None"
+    ):
         export(net, meta, METHODS["pmeta"], (20,), batch=0)
     with pytest.raises(ValueError, match="3 numbers of scale and shift"):
-        export(network("norm", generator), meta, METHODS["maml"], (3, 16, 16), input_type="uint8", scale=[1.0])
+        export(
+            network("norm", generator),
+            meta,
+            METHODS["maml"],
+            (3, 16, 16),
+            input_type="uint8",
+            scale=[1.0],
+        )
     with pytest.raises(ValueError, match="below 1 GiB each, got 100 and 1,073,741,824 bytes"):
         check_size(100, 1 << 30)

@@ -43,20 +43,41 @@ def in_place(m: Any, x: Tensor) -> Tensor:
 
 MODELS: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
     "16 channels, 3 places": (
-        nn.Sequential(nn.Conv1d(2, 16, 3, padding=1), nn.AdaptiveAvgPool1d(3), nn.Flatten(), nn.ReLU(), nn.Linear(48, 5)),
+        nn.Sequential(
+            nn.Conv1d(2, 16, 3, padding=1),
+            nn.AdaptiveAvgPool1d(3),
+            nn.Flatten(),
+            nn.ReLU(),
+            nn.Linear(48, 5),
+        ),
         (2, 12),
     ),
     "5 channels, 2 places": (
-        nn.Sequential(nn.Conv1d(2, 5, 3, padding=1), nn.MaxPool1d(6), nn.Flatten(), nn.ReLU(), nn.Linear(10, 5)),
+        nn.Sequential(
+            nn.Conv1d(2, 5, 3, padding=1),
+            nn.MaxPool1d(6),
+            nn.Flatten(),
+            nn.ReLU(),
+            nn.Linear(10, 5),
+        ),
         (2, 12),
     ),
     "pooled to 4x4, flat, ReLU": (
         nn.Sequential(conv(3, 6), nn.MaxPool2d(2), nn.Flatten(), nn.ReLU(), nn.Linear(96, 5)),
         (3, 8, 8),
     ),
-    "flat, ReLU": (nn.Sequential(nn.Conv2d(3, 6, 3), nn.Flatten(), nn.ReLU(), nn.Linear(216, 5)), (3, 8, 8)),
-    "pooling first": (nn.Sequential(nn.AvgPool2d(2), conv(3, 8), nn.ReLU(), nn.Flatten(), nn.Linear(128, 5)), (3, 8, 8)),
-    "max-pooling first": (nn.Sequential(nn.MaxPool2d(2), conv(3, 8), nn.Flatten(), nn.Linear(128, 5)), (3, 8, 8)),
+    "flat, ReLU": (
+        nn.Sequential(nn.Conv2d(3, 6, 3), nn.Flatten(), nn.ReLU(), nn.Linear(216, 5)),
+        (3, 8, 8),
+    ),
+    "pooling first": (
+        nn.Sequential(nn.AvgPool2d(2), conv(3, 8), nn.ReLU(), nn.Flatten(), nn.Linear(128, 5)),
+        (3, 8, 8),
+    ),
+    "max-pooling first": (
+        nn.Sequential(nn.MaxPool2d(2), conv(3, 8), nn.Flatten(), nn.Linear(128, 5)),
+        (3, 8, 8),
+    ),
     "a pooled shortcut": (
         Wired(
             [conv(3, 8), nn.Conv2d(8, 8, 3, 2, 1), conv(8, 8, 1), nn.Linear(32, 5)],
@@ -79,10 +100,15 @@ MODELS: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
         (3, 4, 4),
     ),
     "a wide pool with a wide edge": (
-        nn.Sequential(nn.Conv1d(1, 4, 3), nn.AvgPool1d(600, 100, 300), nn.Flatten(), nn.Linear(28, 5)),
+        nn.Sequential(
+            nn.Conv1d(1, 4, 3), nn.AvgPool1d(600, 100, 300), nn.Flatten(), nn.Linear(28, 5)
+        ),
         (1, 602),
     ),
-    "ReLU in place, by its input's name": (Wired([nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(8, 5)], in_place), (6,)),
+    "ReLU in place, by its input's name": (
+        Wired([nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(8, 5)], in_place),
+        (6,),
+    ),
 }
 
 
@@ -95,25 +121,36 @@ def test_the_engine_equals_pytorch(name: str, method: str) -> None:
     net, row = take_in(model, torch.zeros(1, *shape)), METHODS[method]
     meta = trained(net, row, generator, alpha_0=0.02, steps=2)
     exported = export(net, meta, row, shape)
-    device = DeviceModel(exported.data, arena=np.full(exported.arena_bytes, 255, np.uint8))  # nan, where nothing is written
+    device = DeviceModel(
+        exported.data, arena=np.full(exported.arena_bytes, 255, np.uint8)
+    )  # nan, where nothing is written
     x, y = torch.randn(3, *shape, generator=generator), torch.arange(3)
     with torch.no_grad():
         expected = net.run(meta.w, x)[0].numpy()
-    np.testing.assert_allclose(device.scores(x.numpy()), expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max())
+    np.testing.assert_allclose(
+        device.scores(x.numpy()), expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max()
+    )
     adapted = InnerLoop(net, row, batch=1).adapt(meta, (x, y)).w
     device.adapt(x.numpy(), y.numpy())
     for name, w in device.weights().items():
         moved = float((adapted[name] - meta.w[name]).abs().max())
-        np.testing.assert_allclose(w, adapted[name].detach().numpy(), rtol=1e-5, atol=0.01 * moved + 1e-7, err_msg=name)
+        np.testing.assert_allclose(
+            w, adapted[name].detach().numpy(), rtol=1e-5, atol=0.01 * moved + 1e-7, err_msg=name
+        )
 
 
 @pytest.mark.parametrize("method", ["maml", "pmeta"])
 def test_bytes_that_are_no_picture(method: str) -> None:
     """A vector is one channel: one scale and one shift for all of it."""
     generator = torch.Generator().manual_seed(0)
-    net, row = take_in(nn.Sequential(nn.Linear(20, 8), nn.ReLU(), nn.Linear(8, 5)), torch.zeros(1, 20)), METHODS[method]
+    net, row = (
+        take_in(nn.Sequential(nn.Linear(20, 8), nn.ReLU(), nn.Linear(8, 5)), torch.zeros(1, 20)),
+        METHODS[method],
+    )
     meta = trained(net, row, generator, alpha_0=0.02, steps=2)
-    device = DeviceModel(export(net, meta, row, (20,), input_type="uint8", scale=[0.01], shift=[-1.0]).data)
+    device = DeviceModel(
+        export(net, meta, row, (20,), input_type="uint8", scale=[0.01], shift=[-1.0]).data
+    )
     x = torch.randint(0, 256, (3, 20), generator=generator, dtype=torch.uint8)
     with torch.no_grad():
         expected = net.run(meta.w, x * 0.01 - 1.0)[0].numpy()
@@ -145,12 +182,42 @@ def frozen(m: Any, x: Tensor) -> Tensor:
 
 IMAGE = (3, 4, 4)
 REFUSED: dict[str, tuple[Sequence[nn.Module], Callable[..., Tensor], tuple[int, ...], str]] = {
-    "constant": ([conv(3, 8), nn.Linear(128, 5)], lambda m, x: m.b((m.a(x) + m.constant).flatten(1)), IMAGE, "got c_constant"),
-    "squeeze": ([conv(3, 8), nn.Conv2d(8, 5, 4)], lambda m, x: m.b(m.a(x)).squeeze(), IMAGE, r"makes \(5,\) of one sample"),
-    "detach": ([nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(8, 5)], stop, (6,), "the model calls detach"),
-    "view": ([nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(8, 5)], on_a_view, (6,), "in place on what is read in another shape"),
-    "unread": ([nn.Linear(6, 8), nn.Linear(8, 3), nn.Linear(8, 5)], unread, (6,), "but nothing reads b: leave it out"),
-    "rows": ([nn.Linear(2, 2)], lambda m, x: m.a(x), (70000, 2), "up to 65535 rows on the device, got 70000"),
+    "constant": (
+        [conv(3, 8), nn.Linear(128, 5)],
+        lambda m, x: m.b((m.a(x) + m.constant).flatten(1)),
+        IMAGE,
+        "got c_constant",
+    ),
+    "squeeze": (
+        [conv(3, 8), nn.Conv2d(8, 5, 4)],
+        lambda m, x: m.b(m.a(x)).squeeze(),
+        IMAGE,
+        r"makes \(5,\) of one sample",
+    ),
+    "detach": (
+        [nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(8, 5)],
+        stop,
+        (6,),
+        "the model calls detach",
+    ),
+    "view": (
+        [nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(8, 5)],
+        on_a_view,
+        (6,),
+        "in place on what is read in another shape",
+    ),
+    "unread": (
+        [nn.Linear(6, 8), nn.Linear(8, 3), nn.Linear(8, 5)],
+        unread,
+        (6,),
+        "but nothing reads b: leave it out",
+    ),
+    "rows": (
+        [nn.Linear(2, 2)],
+        lambda m, x: m.a(x),
+        (70000, 2),
+        "up to 65535 rows on the device, got 70000",
+    ),
     "no_grad": ([nn.Linear(6, 8), nn.Linear(8, 5)], frozen, (6,), "the model calls"),
 }
 
@@ -165,5 +232,8 @@ def test_what_would_be_wrong_is_refused(name: str) -> None:
 
 
 def test_a_layer_that_is_called_by_name() -> None:
-    with pytest.raises(ValueError, match=r"with its input alone and by position, 'a' is not: call it as layer\(x\)\."):
+    with pytest.raises(
+        ValueError,
+        match=r"with its input alone and by position, 'a' is not: call it as layer\(x\)\.",
+    ):
         take_in(Wired([nn.Linear(6, 5)], lambda m, x: m.a(input=x)), torch.zeros(1, 6))

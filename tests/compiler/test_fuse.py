@@ -12,7 +12,12 @@ from tests.helpers.device_models import norm_first
 def described(model: nn.Module, *shape: int) -> list[str]:
     nodes = read_graph(model, torch.zeros(1, *shape))
     stages, _ = split(nodes)
-    return [" ".join([nodes[s.head].kind if s.head is not None else "copy", *(nodes[t].kind for t in s.tail)]) for s in stages]
+    return [
+        " ".join(
+            [nodes[s.head].kind if s.head is not None else "copy", *(nodes[t].kind for t in s.tail)]
+        )
+        for s in stages
+    ]
 
 
 def test_4conv_is_five_stages() -> None:
@@ -21,7 +26,11 @@ def test_4conv_is_five_stages() -> None:
 
 def test_a_residual_block_joins_in_the_stage_that_runs_last() -> None:
     block = ["conv norm act", "conv norm act", "conv norm"]
-    assert described(ResNet12(widths=(8,)), 3, 24, 24) == [*block, "conv norm add maxpool act avgpool", "fc"]
+    assert described(ResNet12(widths=(8,)), 3, 24, 24) == [
+        *block,
+        "conv norm add maxpool act avgpool",
+        "fc",
+    ]
 
 
 def test_a_second_norm_begins_a_stage() -> None:

@@ -12,12 +12,19 @@ uses = st.lists(st.tuples(st.integers(0, 20), st.integers(1, 1000)), min_size=1,
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(uses, min_size=1, max_size=15), st.integers(0, 64).map(lambda n: 16 * n))
-def test_buffers_never_overlap_in_space_and_time(lists: list[list[tuple[int, int]]], base: int) -> None:
+def test_buffers_never_overlap_in_space_and_time(
+    lists: list[list[tuple[int, int]]], base: int
+) -> None:
     buffers = [Buffer(str(i), persistent=i % 7 == 3, uses=list(u)) for i, u in enumerate(lists)]
     top = place(buffers, 20, base)
     assert top - base >= live_bytes(buffers, 20)
     for t in range(21):
-        taken = sorted((b.offset, b.offset + s) for b in buffers for first, last, s in b.profile(20) if first <= t <= last)
+        taken = sorted(
+            (b.offset, b.offset + s)
+            for b in buffers
+            for first, last, s in b.profile(20)
+            if first <= t <= last
+        )
         assert all(end <= start for (_, end), (start, _) in pairwise(taken))
         assert all(base <= start and end <= top for start, end in taken)
     for b in buffers:  # every use is covered
@@ -27,7 +34,10 @@ def test_buffers_never_overlap_in_space_and_time(lists: list[list[tuple[int, int
 
 def test_what_shrinks_makes_room() -> None:
     """An input of 1000 bytes of which 304 are kept: another buffer moves in behind it."""
-    x, y = Buffer("x", uses=[(0, 1000), (1, 1000), (5, 304)]), Buffer("y", uses=[(2, 600), (3, 600)])
+    x, y = (
+        Buffer("x", uses=[(0, 1000), (1, 1000), (5, 304)]),
+        Buffer("y", uses=[(2, 600), (3, 600)]),
+    )
     assert x.profile(5) == [(0, 1, 1008), (2, 5, 304)]
     assert place([x, y], 5, 0) == 1008
 

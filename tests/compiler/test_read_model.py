@@ -17,16 +17,28 @@ def kinds(model: nn.Module, *shape: int) -> list[str]:
 def test_backbones() -> None:
     block = ["conv", "norm", "maxpool", "act"]
     assert kinds(FourConv(), 3, 84, 84) == block * 4 + ["view", "fc"]
-    residual = ["conv", "norm", "act"] * 2 + ["conv", "norm", "conv", "norm", "add", "maxpool", "act"]
+    residual = ["conv", "norm", "act"] * 2 + [
+        "conv",
+        "norm",
+        "conv",
+        "norm",
+        "add",
+        "maxpool",
+        "act",
+    ]
     assert kinds(ResNet12(widths=(8, 16)), 3, 24, 24) == residual * 2 + ["avgpool", "fc"]
     assert kinds(MLPPolicy(6, 2), 7, 6) == ["fc", "act", "fc", "act", "fc"]
 
 
 def test_numbers_of_a_conv() -> None:
-    node = read_graph(nn.Conv2d(4, 6, (3, 5), (2, 1), (1, 2), (1, 2), groups=2), torch.zeros(1, 4, 9, 20))[0]
+    node = read_graph(
+        nn.Conv2d(4, 6, (3, 5), (2, 1), (1, 2), (1, 2), groups=2), torch.zeros(1, 4, 9, 20)
+    )[0]
     assert node.geom == Geom(4, 9, 20, 6, 5, 16, 3, 5, 2, 1, 1, 2, 1, 2, 2)
     assert node.params == ("weight", "bias")
-    same = read_graph(nn.Conv1d(4, 6, 5, padding="same", dilation=2, bias=False), torch.zeros(1, 4, 20))[0]
+    same = read_graph(
+        nn.Conv1d(4, 6, 5, padding="same", dilation=2, bias=False), torch.zeros(1, 4, 20)
+    )[0]
     assert same.geom == Geom(4, 1, 20, 6, 1, 20, 1, 5, 1, 1, 0, 4, 1, 2, 1)
     assert same.params == ("weight", "")
 
@@ -35,8 +47,16 @@ def test_numbers_of_pooling_and_activations() -> None:
     nodes = read_graph(Signal(), torch.zeros(1, 4, 33))
     assert nodes[3].geom == Geom(8, 1, 33, 8, 1, 16, 1, 2, 1, 2, 0, 0, 1, 1, 1)
     nodes = read_graph(Depthwise(), torch.zeros(1, 3, 32, 32))
-    assert [(n.act, n.slope) for n in nodes if n.kind == "act"] == [("relu6", 0), ("leaky", 0.2), ("relu", 0), ("relu", 0)]
-    pooled = read_graph(nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Dropout(), nn.Hardtanh(0, 6)).eval(), torch.zeros(1, 3, 8, 6))
+    assert [(n.act, n.slope) for n in nodes if n.kind == "act"] == [
+        ("relu6", 0),
+        ("leaky", 0.2),
+        ("relu", 0),
+        ("relu", 0),
+    ]
+    pooled = read_graph(
+        nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Dropout(), nn.Hardtanh(0, 6)).eval(),
+        torch.zeros(1, 3, 8, 6),
+    )
     assert [n.kind for n in pooled] == ["avgpool", "act"]
     assert pooled[0].geom == Geom(3, 8, 6, 3, 2, 2, 4, 3, 4, 3, 0, 0, 1, 1, 1)
 

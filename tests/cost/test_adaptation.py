@@ -26,7 +26,12 @@ from pmeta.cost.adaptation import (
 )
 from pmeta.cost.networks import Builder
 
-NETWORKS = {"4conv": four_conv(), "resnet12": resnet12(), "cheetah": mlp(20, 6), "navigation": mlp(2, 2)}
+NETWORKS = {
+    "4conv": four_conv(),
+    "resnet12": resnet12(),
+    "cheetah": mlp(20, 6),
+    "navigation": mlp(2, 2),
+}
 
 
 @pytest.mark.parametrize(
@@ -59,7 +64,9 @@ def test_gmacs_of_tables_1_to_3(network: str, method: str, samples: int, printed
     ops = NETWORKS[network]
     names = layer_names(ops)
     update = {"inference": [], "maml": names, "anil": names[-1:], "boil": names[:-1]}[method]
-    assert abs(samples * macs(ops, update) / 1e9 - printed) <= max(0.005, 0.01 * printed)  # printed rounding, or 1 %
+    assert abs(samples * macs(ops, update) / 1e9 - printed) <= max(
+        0.005, 0.01 * printed
+    )  # printed rounding, or 1 %
 
 
 def test_weights_of_table_1() -> None:
@@ -90,15 +97,25 @@ def test_macs_by_hand() -> None:
     conv, norm, fc = 16 * (3 * 2 * 9), 48, 48 * 5
     ops = conv_norm_fc()
     assert layer_macs(ops) == {"conv": (conv, 0), "norm": (5 * norm, 0), "fc": (fc, 0)}
-    assert layer_macs(ops, ["conv"]) == {"conv": (conv, conv), "norm": (5 * norm, 2 * norm), "fc": (fc, fc)}
-    assert layer_macs(ops, layer_names(ops)) == {"conv": (conv, conv), "norm": (5 * norm, 3 * norm), "fc": (fc, 2 * fc)}
+    assert layer_macs(ops, ["conv"]) == {
+        "conv": (conv, conv),
+        "norm": (5 * norm, 2 * norm),
+        "fc": (fc, fc),
+    }
+    assert layer_macs(ops, layer_names(ops)) == {
+        "conv": (conv, conv),
+        "norm": (5 * norm, 3 * norm),
+        "fc": (fc, 2 * fc),
+    }
     assert macs(ops, ["fc"]) == conv + 5 * norm + 3 * fc  # Eq. 18 as printed, at an fc
     assert macs(ops, ["norm"]) == conv + (5 + 1) * norm + 2 * fc
 
 
 def test_ratios_scale_the_weight_gradient_alone() -> None:
     conv, norm = 16 * (3 * 2 * 9), 48
-    found = layer_macs(conv_norm_fc(), ["conv", "norm"], mu_fw={"conv": 0.5, "norm": 1 / 3}, mu_bw={"conv": 1 / 3})
+    found = layer_macs(
+        conv_norm_fc(), ["conv", "norm"], mu_fw={"conv": 0.5, "norm": 1 / 3}, mu_bw={"conv": 1 / 3}
+    )
     assert found["conv"] == (conv, pytest.approx(conv / 6))
     assert found["norm"] == (5 * norm, pytest.approx((2 + 1 / 3) * norm))
 
@@ -121,7 +138,9 @@ def test_a_strided_depthwise_conv_costs_its_forward_macs_each_way() -> None:
 
 
 def test_bound_by_hand() -> None:
-    assert max_survivors(10, 0.3) == 7  # and not 6, as (1 - 0.3) * 10 in floats would have it at times
+    assert (
+        max_survivors(10, 0.3) == 7
+    )  # and not 6, as (1 - 0.3) * 10 in floats would have it at times
     assert [max_survivors(C, 0.3) for C in (1, 2, 3, 32, 64, 100)] == [1, 1, 2, 22, 44, 70]
     assert [max_survivors(10, k / 10) for k in range(10)] == [10, 9, 8, 7, 6, 5, 4, 3, 2, 1]
     assert max_mu_fw(32, 0.3) == 22 / 32
@@ -130,7 +149,9 @@ def test_bound_by_hand() -> None:
 
 
 @given(st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=40), st.floats(0, 0.999))
-def test_clipping_never_leaves_more_channels_than_the_bound(scores: list[float], rho: float) -> None:
+def test_clipping_never_leaves_more_channels_than_the_bound(
+    scores: list[float], rho: float
+) -> None:
     pi = sorted(score / math.fsum(scores) for score in scores)
     sums = [math.fsum(pi[:c]) for c in range(1, len(pi) + 1)]
     clipped = 1 + sum(total < rho - 1e-6 for total in sums) if rho > 0 else 0  # Alg. 1
@@ -139,7 +160,10 @@ def test_clipping_never_leaves_more_channels_than_the_bound(scores: list[float],
 
 @pytest.mark.parametrize("rho", [1.0, -0.1, math.nan])
 def test_rho_out_of_range(rho: float) -> None:
-    with pytest.raises(ValueError, match=r"clip ratio rho must be in \[0, 1\), got .*: at 1 no channel is left to update."):
+    with pytest.raises(
+        ValueError,
+        match=r"clip ratio rho must be in \[0, 1\), got .*: at 1 no channel is left to update.",
+    ):
         max_survivors(8, rho)
 
 
@@ -155,25 +179,44 @@ def test_cost_of_several_steps() -> None:
     assert found.step_macs == tuple(25 * macs(ops, update) for update in (names, ["fc"], []))
     assert found.total_gmac == pytest.approx(sum(found.step_macs) / 1e9)
     assert found.gmac == pytest.approx(found.total_gmac / 3)
-    assert (round(found.memory_mb, 2), round(found.inference_mb, 2), round(found.inference_gmac, 2)) == (2.06, 0.90, 0.72)
+    assert (
+        round(found.memory_mb, 2),
+        round(found.inference_mb, 2),
+        round(found.inference_gmac, 2),
+    ) == (2.06, 0.90, 0.72)
 
 
 def test_ratios_may_differ_by_step() -> None:
     ops = four_conv()
     names = layer_names(ops)
     found = cost(ops, [names, names], samples=5, mu_fw=[0.25, {"norm1": 0.5}], mu_bw=[1.0, 0.5])
-    assert found.peak_words == max(peak_words(ops, names, 1, 5, mu) for mu in (0.25, {"norm1": 0.5}))
-    assert found.step_macs == (5 * macs(ops, names, 0.25, 1.0), 5 * macs(ops, names, {"norm1": 0.5}, 0.5))
+    assert found.peak_words == max(
+        peak_words(ops, names, 1, 5, mu) for mu in (0.25, {"norm1": 0.5})
+    )
+    assert found.step_macs == (
+        5 * macs(ops, names, 0.25, 1.0),
+        5 * macs(ops, names, {"norm1": 0.5}, 0.5),
+    )
 
 
 def test_cost_refuses_no_steps_and_ratios_for_other_steps() -> None:
-    with pytest.raises(ValueError, match="masks gives the updated layers of each inner step, got none: without a step"):
+    with pytest.raises(
+        ValueError,
+        match="masks gives the updated layers of each inner step, got none: without a step",
+    ):
         cost(four_conv(), [], samples=25)
-    with pytest.raises(ValueError, match="mu is given once or for each inner step, got 3 for 2 steps"):
+    with pytest.raises(
+        ValueError, match="mu is given once or for each inner step, got 3 for 2 steps"
+    ):
         cost(four_conv(), [{"fc"}, {"fc"}], samples=25, mu_fw=[1.0, 1.0, 1.0])
 
 
 def test_the_cost_model_starts_without_heavy_packages() -> None:
     heavy = "{'torch', 'numpy', 'matplotlib', 'rich', 'tyro'}"
     code = f"import sys, pmeta.cost.adaptation; print(sorted({heavy} & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout
+        == "[]\n"
+    )

@@ -55,7 +55,9 @@ def updated(ops: Sequence[Op], method: str) -> list[str]:
         ("navigation", "boil", 1, 0.21),
     ],
 )
-def test_memory_figures_of_tables_1_to_3(network: str, method: str, batch: int, printed: float) -> None:
+def test_memory_figures_of_tables_1_to_3(
+    network: str, method: str, batch: int, printed: float
+) -> None:
     ops, samples = NETWORKS[network]
     megabytes = peak_words(ops, updated(ops, method), batch, samples) * WORD / 1e6
     assert abs(megabytes - printed) <= max(0.005, 0.005 * printed)  # the printed rounding, or 0.5 %
@@ -76,7 +78,9 @@ def test_the_370_44_mb_of_table_1_are_the_first_block_of_resnet12() -> None:
     words = moments[first_block].stored + moments[first_block].working
     assert words == 8 * 451584 + 2 * 21168 + 3 * 451584 / 32 + 112896 / 16
     assert words * 25 * WORD / 1e6 == pytest.approx(370.44)
-    assert peak_words(ops, layer_names(ops), 25, 25) * WORD / 1e6 == pytest.approx(567.53, abs=0.005)
+    assert peak_words(ops, layer_names(ops), 25, 25) * WORD / 1e6 == pytest.approx(
+        567.53, abs=0.005
+    )
 
 
 # By hand
@@ -101,9 +105,17 @@ def test_two_fc_layers_by_hand() -> None:
 def test_two_fc_layers_by_hand_exact() -> None:
     ops = two_fc()
     both = ["fc1", "fc2"]
-    assert [(m.stored, m.working) for m in forward_walk(ops, both, accounting="exact")] == [(4, 3), (5, 3), (8, 2)]
+    assert [(m.stored, m.working) for m in forward_walk(ops, both, accounting="exact")] == [
+        (4, 3),
+        (5, 3),
+        (8, 2),
+    ]
     # fc2: g(y) of 2 words and g(x) of 3; to overwrite g(y) it would need a copy of its row of 2, so 5 either way
-    assert [(m.op, m.stored, m.working) for m in backward_walk(ops, both)] == [(2, 8, 5), (1, 5, 3), (0, 4, 3)]
+    assert [(m.op, m.stored, m.working) for m in backward_walk(ops, both)] == [
+        (2, 8, 5),
+        (1, 5, 3),
+        (0, 4, 3),
+    ]
     assert peak_words(ops, both, accounting="exact") == 13
     assert peak_words(ops, both, accounting="exact", kept_words=100) == 113
     assert peak_words(ops, both, kept_words=100) == peak_words(ops, both)
@@ -120,7 +132,10 @@ def test_exact_keeps_the_dense_normalized_input_of_a_norm_above_an_updated_layer
     assert stored_words(ops, ["conv"]) == [32, 0]
     assert stored_words(ops, ["conv"], accounting="exact") == [32, 48 + 1]
     assert stored_words(ops, ["conv", "norm"], {"norm": 1 / 3}, "exact") == [32, 48 + 1]
-    assert stored_words(ops, ["norm"], {"norm": 1 / 3}, "exact") == [0, 16]  # nothing below needs its input gradient
+    assert stored_words(ops, ["norm"], {"norm": 1 / 3}, "exact") == [
+        0,
+        16,
+    ]  # nothing below needs its input gradient
     assert peak_words(ops, ["conv"]) == 32 + 48
     assert peak_words(ops, ["conv"], accounting="exact") == 32 + 49 + 48 + 2
 
@@ -161,7 +176,9 @@ def test_a_residual_block_by_hand() -> None:
     conv, relu, add, pool, view, fc = (m.stored + m.working for m in forward_walk(residual()))
     assert (conv, relu, add) == (16, 16, 16)  # the input is held for the add
     assert (pool, view, fc) == (16, 16, 2)  # the add's two buffers go back at the next layer
-    conv, relu, add, pool, view, fc = (m.stored + m.working for m in forward_walk(residual(), ["conv"]))
+    conv, relu, add, pool, view, fc = (
+        m.stored + m.working for m in forward_walk(residual(), ["conv"])
+    )
     assert conv == 8 + 8  # the input is stored, and need not be held besides
     assert relu == add == 8 + 8 / 32 + 8
     assert pool == view == 8 + 8 / 32 + 2 / 16 + 8
@@ -186,14 +203,25 @@ def test_an_output_of_the_network_is_held_to_the_end() -> None:
 
 def test_the_backward_pass_follows_the_branches() -> None:
     ops = resnet12()
-    stored = dict(zip([op.name or i for i, op in enumerate(ops)], stored_words(ops, ["block4.shortcut"]), strict=True))
+    stored = dict(
+        zip(
+            [op.name or i for i, op in enumerate(ops)],
+            stored_words(ops, ["block4.shortcut"]),
+            strict=True,
+        )
+    )
     activations = [words for i, words in stored.items() if isinstance(i, int)]
-    assert sum(words > 0 for words in activations) == 2  # LeakyReLU and pool behind the sum, not those beside the shortcut
+    assert (
+        sum(words > 0 for words in activations) == 2
+    )  # LeakyReLU and pool behind the sum, not those beside the shortcut
 
 
 def test_mu_fw_shrinks_what_is_stored_and_the_rest_shares() -> None:
     ops = conv_norm()
-    assert stored_words(ops, ["conv", "norm"], 0.5) == [16, 48]  # a number leaves the output layer dense
+    assert stored_words(ops, ["conv", "norm"], 0.5) == [
+        16,
+        48,
+    ]  # a number leaves the output layer dense
     assert forward_walk(ops, ["conv"], {"conv": 0.5})[0].working == 48  # max(16, 48)
     assert peak_words(ops, ["conv"], mu_fw={"conv": 0.5}) == 16 + 48
 
@@ -210,7 +238,11 @@ def test_attention_adds_its_scores_for_all_but_the_output_layer() -> None:
 def networks(draw: st.DrawFn) -> list[Op]:
     """Chains of conv, norm, ReLU, max-pool and residual blocks with a conv inside, closed by fc."""
     net, at = Builder((draw(st.integers(1, 4)), 8, 8)), -1
-    kinds = draw(st.lists(st.sampled_from(["conv", "norm", "relu", "maxpool", "residual", "shortcut"]), max_size=8))
+    kinds = draw(
+        st.lists(
+            st.sampled_from(["conv", "norm", "relu", "maxpool", "residual", "shortcut"]), max_size=8
+        )
+    )
     for i, kind in enumerate(kinds):
         width = draw(st.integers(1, 5))
         if kind == "conv":
@@ -231,7 +263,9 @@ def networks(draw: st.DrawFn) -> list[Op]:
 
 
 @given(networks(), st.data(), st.sampled_from(["paper", "exact"]), st.booleans())
-def test_peak_grows_with_the_updated_layers(ops: list[Op], data: st.DataObject, accounting: str, attention: bool) -> None:
+def test_peak_grows_with_the_updated_layers(
+    ops: list[Op], data: st.DataObject, accounting: str, attention: bool
+) -> None:
     names = layer_names(ops)
     more = data.draw(st.sets(st.sampled_from(names)))
     fewer = more & data.draw(st.sets(st.sampled_from(names)))
@@ -241,7 +275,9 @@ def test_peak_grows_with_the_updated_layers(ops: list[Op], data: st.DataObject, 
 
 
 @given(networks(), st.data(), st.sampled_from(["paper", "exact"]))
-def test_peak_grows_with_mu_and_with_the_batch(ops: list[Op], data: st.DataObject, accounting: str) -> None:
+def test_peak_grows_with_mu_and_with_the_batch(
+    ops: list[Op], data: st.DataObject, accounting: str
+) -> None:
     update = data.draw(st.sets(st.sampled_from(layer_names(ops))))
     small, large = sorted(data.draw(st.tuples(st.integers(0, 8), st.integers(0, 8))))
     peaks = [peak_words(ops, update, 1, 9, mu / 8, accounting) for mu in (small, large)]
@@ -251,10 +287,14 @@ def test_peak_grows_with_mu_and_with_the_batch(ops: list[Op], data: st.DataObjec
 
 
 @given(networks(), st.data(), st.booleans())
-def test_exact_is_never_below_the_paper(ops: list[Op], data: st.DataObject, attention: bool) -> None:
+def test_exact_is_never_below_the_paper(
+    ops: list[Op], data: st.DataObject, attention: bool
+) -> None:
     update = data.draw(st.sets(st.sampled_from(layer_names(ops))))
     batch, mu = data.draw(st.integers(1, 4)), data.draw(st.integers(0, 8)) / 8
-    paper, exact = (peak_words(ops, update, batch, 4, mu, kind, attention) for kind in ("paper", "exact"))
+    paper, exact = (
+        peak_words(ops, update, batch, 4, mu, kind, attention) for kind in ("paper", "exact")
+    )
     assert paper <= exact
 
 
@@ -264,10 +304,22 @@ def test_exact_is_never_below_the_paper(ops: list[Op], data: st.DataObject, atte
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"update": ["fc3"]}, "layers are named as in the network, got 'fc3': the names are fc1, fc2."),
-        ({"mu_fw": {"fc3": 0.5}}, "layers are named as in the network, got 'fc3': the names are fc1, fc2."),
-        ({"mu_fw": 1.5}, "a ratio mu must be in [0, 1], got 1.5 for fc1: give surviving channels / channels."),
-        ({"batch": 3, "samples": 2}, "a batch has from 1 to all 2 samples of the support set, got 3."),
+        (
+            {"update": ["fc3"]},
+            "layers are named as in the network, got 'fc3': the names are fc1, fc2.",
+        ),
+        (
+            {"mu_fw": {"fc3": 0.5}},
+            "layers are named as in the network, got 'fc3': the names are fc1, fc2.",
+        ),
+        (
+            {"mu_fw": 1.5},
+            "a ratio mu must be in [0, 1], got 1.5 for fc1: give surviving channels / channels.",
+        ),
+        (
+            {"batch": 3, "samples": 2},
+            "a batch has from 1 to all 2 samples of the support set, got 3.",
+        ),
         ({"batch": 0}, "a batch has from 1 to all 1 samples of the support set, got 0."),
         ({"samples": 0}, "a support set has at least 1 sample, got 0."),
         ({"accounting": "both"}, "accounting must be 'paper' or 'exact', got 'both'."),

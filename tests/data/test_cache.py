@@ -10,7 +10,11 @@ import pytest
 
 from pmeta.data.cache import cache_folder, open_or_build
 
-CONTENT = {"shape": [2, 1, 1, 1], "classes": [["", "a", 0, 2]], "skipped": [["a/x", "not an image"]]}
+CONTENT = {
+    "shape": [2, 1, 1, 1],
+    "classes": [["", "a", 0, 2]],
+    "skipped": [["a/x", "not an image"]],
+}
 
 
 def build(file):
@@ -47,7 +51,12 @@ def test_what_a_killed_process_left_is_removed(tmp_path):
     (tmp_path / "key-mark.json.123.tmp").write_text("{")
     (tmp_path / "mine.tmp").write_text("no cache")
     open_or_build(tmp_path, "key", "mark", "root", build)
-    assert sorted(p.name for p in tmp_path.iterdir()) == [".lock", "key-mark.json", "key-mark.u8", "mine.tmp"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        ".lock",
+        "key-mark.json",
+        "key-mark.u8",
+        "mine.tmp",
+    ]
 
 
 def test_a_failed_build_leaves_nothing_behind(tmp_path):
@@ -89,7 +98,10 @@ def test_processes_that_start_at_once_share_one_build(tmp_path, monkeypatch):
     monkeypatch.setenv("PMETA_TEST_LOG", str(tmp_path / "log"))
     context = multiprocessing.get_context("spawn")
     queue = context.Queue()
-    children = [context.Process(target=open_in_child, args=(str(tmp_path / "cache"), queue)) for _ in range(4)]
+    children = [
+        context.Process(target=open_in_child, args=(str(tmp_path / "cache"), queue))
+        for _ in range(4)
+    ]
     for child in children:
         child.start()
     sums = [queue.get(timeout=120) for _ in children]
@@ -97,7 +109,11 @@ def test_processes_that_start_at_once_share_one_build(tmp_path, monkeypatch):
         child.join()
     assert sums == [7 * 300000] * 4
     assert (tmp_path / "log").read_text() == "built\n"
-    assert {path.suffix for path in (tmp_path / "cache").iterdir()} == {".u8", ".json", ""}  # the last is the lock
+    assert {path.suffix for path in (tmp_path / "cache").iterdir()} == {
+        ".u8",
+        ".json",
+        "",
+    }  # the last is the lock
 
 
 def test_where_the_copy_goes(tmp_path, monkeypatch):
@@ -116,7 +132,10 @@ def test_where_the_copy_goes(tmp_path, monkeypatch):
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match=r"cannot write decoded images to .*file/x .*: set PMETA_CACHE to a folder\."):
+    with pytest.raises(
+        ValueError,
+        match=r"cannot write decoded images to .*file/x .*: set PMETA_CACHE to a folder\.",
+    ):
         open_or_build(tmp_path / "file" / "x", "key", "mark", "root", build)
 
 

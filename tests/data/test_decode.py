@@ -21,7 +21,9 @@ def encoded(image, kind="png", **options):
 
 
 def pixels(data, size, channels):
-    return np.frombuffer(decode(data, size, channels), dtype=np.uint8).reshape(size[1], size[0], channels)
+    return np.frombuffer(decode(data, size, channels), dtype=np.uint8).reshape(
+        size[1], size[0], channels
+    )
 
 
 def three_bands(width, height):
@@ -34,7 +36,9 @@ def three_bands(width, height):
 
 def test_the_short_side_fits_and_the_centre_is_kept():
     got = pixels(encoded(three_bands(90, 30)), (10, 10), 3)
-    assert (got[:, 1:-1] == (0, 255, 0)).all()  # bicubic: the edge has seen a little of its neighbours
+    assert (
+        got[:, 1:-1] == (0, 255, 0)
+    ).all()  # bicubic: the edge has seen a little of its neighbours
 
 
 def test_an_image_of_the_right_size_is_kept_bit_for_bit():
@@ -54,7 +58,9 @@ def test_a_picture_on_its_side_is_turned_upright():
 def test_every_orientation_is_made_upright_as_by_pillow(orientation: int) -> None:
     exif = Image.Exif()
     exif[0x0112] = orientation
-    data = encoded(Image.fromarray(np.arange(20 * 30 * 3, dtype=np.uint8).reshape(20, 30, 3)), exif=exif)
+    data = encoded(
+        Image.fromarray(np.arange(20 * 30 * 3, dtype=np.uint8).reshape(20, 30, 3)), exif=exif
+    )
     with Image.open(io.BytesIO(data)) as image:
         upright = ImageOps.exif_transpose(image)
     assert decode(data, upright.size, 3, exact=True) == upright.tobytes()
@@ -114,7 +120,9 @@ def bomb(side):
     """A PNG that claims side x side pixels in a few bytes."""
 
     def chunk(kind, data):
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
 
     header = struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", b"") + chunk(b"IEND", b"")
@@ -122,8 +130,19 @@ def bomb(side):
 
 def test_unreadable_files_are_named_and_counted(tmp_path, capsys):
     good = encoded(three_bands(9, 9), "jpeg")
-    files = {"a__1": good, "a__2": good, "a__cut": good[: len(good) // 2], "a__notes": b"these are notes"}
-    files |= {"b__1": good, "b__bomb": bomb(12_000), "b__big_bomb": bomb(30_000), "b__empty": b"", "c__only": b"text"}
+    files = {
+        "a__1": good,
+        "a__2": good,
+        "a__cut": good[: len(good) // 2],
+        "a__notes": b"these are notes",
+    }
+    files |= {
+        "b__1": good,
+        "b__bomb": bomb(12_000),
+        "b__big_bomb": bomb(30_000),
+        "b__empty": b"",
+        "c__only": b"text",
+    }
     found = open_images(write(tmp_path, **files), 8, None)
     assert found.classes == [("", "a", 0, 2), ("", "b", 2, 1)]
     assert found.images.shape == (3, 8, 8, 3)
@@ -163,17 +182,24 @@ def test_a_long_list_of_skipped_files_is_cut(tmp_path, capsys):
 
 
 def test_nothing_to_decode_is_an_error(tmp_path):
-    with pytest.raises(ValueError, match=r"has no classes: expected <class>/<image> or \{train,val,test\}/<class>/<image>"):
+    with pytest.raises(
+        ValueError,
+        match=r"has no classes: expected <class>/<image> or \{train,val,test\}/<class>/<image>",
+    ):
         open_images(tmp_path, 8, None)
     write(tmp_path, a__1=b"text")
     for size in (8, None):
-        with pytest.raises(ValueError, match="none of the 1 files in the class folders is a readable image"):
+        with pytest.raises(
+            ValueError, match="none of the 1 files in the class folders is a readable image"
+        ):
             open_images(tmp_path, size, None)
 
 
 def test_grey_only_if_every_picture_is_grey(tmp_path):
     grey, colour = encoded(Image.new("L", (4, 4), 7)), encoded(Image.new("RGB", (4, 4), (1, 2, 3)))
-    assert open_images(write(tmp_path / "g", train__a__1=grey, val__b__1=grey), 4, None).images.shape == (2, 4, 4, 1)
+    assert open_images(
+        write(tmp_path / "g", train__a__1=grey, val__b__1=grey), 4, None
+    ).images.shape == (2, 4, 4, 1)
     mixed = write(tmp_path / "m", train__a__1=grey, val__b__1=colour)
     assert open_images(mixed, 4, None).images.shape == (2, 4, 4, 3)
     assert open_images(mixed, 4, None).images[0, 0, 0].tolist() == [7, 7, 7]
@@ -184,7 +210,9 @@ def test_images_can_be_taken_as_they_are(tmp_path):
     wide = write(tmp_path, a__1=encoded(three_bands(9, 6)), a__2=encoded(three_bands(9, 6)))
     assert open_images(wide, None, None).images.shape == (2, 6, 9, 3)
     write(tmp_path, a__3=encoded(three_bands(9, 9)))
-    with pytest.raises(ValueError, match=r"^a/3 is 9x9 and others are 9x6: give a size to fit them to\.$"):
+    with pytest.raises(
+        ValueError, match=r"^a/3 is 9x9 and others are 9x6: give a size to fit them to\.$"
+    ):
         open_images(wide, None, None)
 
 
@@ -226,6 +254,11 @@ def test_many_processes_decode_as_one_does(tmp_path, monkeypatch):
 
 def test_a_full_disk_is_seen_before_the_work(tmp_path, monkeypatch):
     write(tmp_path, a__1=encoded(Image.new("L", (4, 4), 1)))
-    monkeypatch.setattr(image_decode.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 10}))
-    with pytest.raises(ValueError, match=r"take 0.00 GB and .* has 0.00 GB free: set PMETA_CACHE to a folder with more"):
+    monkeypatch.setattr(
+        image_decode.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 10})
+    )
+    with pytest.raises(
+        ValueError,
+        match=r"take 0.00 GB and .* has 0.00 GB free: set PMETA_CACHE to a folder with more",
+    ):
         open_images(tmp_path, 4, None)

@@ -26,8 +26,12 @@ def chosen():
 @pytest.fixture(scope="module")
 def splits(cache, chosen):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(glyphs, "choose_glyphs", lambda: chosen)  # choosing takes seconds: once is enough
-        return {split: open_split("glyphs", split, cache=cache) for split in ("train", "val", "test")}
+        patch.setattr(
+            glyphs, "choose_glyphs", lambda: chosen
+        )  # choosing takes seconds: once is enough
+        return {
+            split: open_split("glyphs", split, cache=cache) for split in ("train", "val", "test")
+        }
 
 
 def test_a_thousand_classes_or_more_shared_out_by_character(splits):
@@ -53,7 +57,17 @@ def test_classes_are_named_after_their_characters(splits, chosen):
 
 def test_many_scripts(chosen):
     scripts = {unicodedata.name(g.character).split()[0] for g in chosen}
-    assert {"LATIN", "GREEK", "CYRILLIC", "ARMENIAN", "HEBREW", "ARABIC", "GEORGIAN", "CANADIAN", "LAO"} <= scripts
+    assert {
+        "LATIN",
+        "GREEK",
+        "CYRILLIC",
+        "ARMENIAN",
+        "HEBREW",
+        "ARABIC",
+        "GEORGIAN",
+        "CANADIAN",
+        "LAO",
+    } <= scripts
 
 
 def test_look_alikes_of_other_scripts_are_left_out(chosen):
@@ -82,7 +96,9 @@ def test_no_two_classes_look_alike_in_any_fonts(looks):
 
 
 def test_the_box_for_missing_characters_is_no_class(looks):
-    boxes = [box.astype(int) for font in glyphs.FONTS if (box := look(chr(0x10FFFF), font)) is not None]
+    boxes = [
+        box.astype(int) for font in glyphs.FONTS if (box := look(chr(0x10FFFF), font)) is not None
+    ]
     assert boxes
     drawn = np.stack([drawn for _, drawn in looks]).astype(int)  # (n, LOOK, LOOK)
     for box in boxes:
@@ -107,9 +123,14 @@ def test_the_same_bytes_when_drawn_again(splits, chosen):
     assert np.array_equal(train.images[train.starts[j] :][:SAMPLES, ..., 0], again)
 
 
-@pytest.mark.skipif((version("matplotlib"), version("pillow")) != ("3.11.2", "13.0.0"), reason="other fonts or FreeType")
+@pytest.mark.skipif(
+    (version("matplotlib"), version("pillow")) != ("3.11.2", "13.0.0"),
+    reason="other fonts or FreeType",
+)
 def test_the_same_bytes_on_every_machine(splits):
-    digest = hashlib.sha256(splits["train"].images.tobytes()).hexdigest()  # of all splits: they share one array
+    digest = hashlib.sha256(
+        splits["train"].images.tobytes()
+    ).hexdigest()  # of all splits: they share one array
     assert digest == "78b8c20a0eb2e3f7709555b9d76d8e4a49a99238714f5901ed8431331fc76505"
 
 
@@ -118,12 +139,18 @@ def test_without_matplotlib_the_error_says_so(monkeypatch):
         raise PackageNotFoundError(name)
 
     monkeypatch.setattr(glyphs, "version", missing)
-    with pytest.raises(ValueError, match="drawn from matplotlib's fonts, and it is not installed: pip install matplotlib"):
+    with pytest.raises(
+        ValueError,
+        match="drawn from matplotlib's fonts, and it is not installed: pip install matplotlib",
+    ):
         open_glyphs()
 
 
 def test_drawing_uses_the_fonts_in_turn():
-    one, two = (draw_samples(Glyph("g", fonts)) for fonts in (("DejaVuSans",), ("DejaVuSans", "STIXGeneral")))
+    one, two = (
+        draw_samples(Glyph("g", fonts))
+        for fonts in (("DejaVuSans",), ("DejaVuSans", "STIXGeneral"))
+    )
     assert np.array_equal(one[0::2], two[0::2])
     assert not any(np.array_equal(a, b) for a, b in zip(one[1::2], two[1::2], strict=True))
 

@@ -64,8 +64,12 @@ def test_miniimagenet_pickles(tmp_path, python2):
 
 
 def test_miniimagenet_pickles_of_another_kind_are_refused(tmp_path):
-    (tmp_path / "mini-imagenet-cache-train.pkl").write_bytes(pickle.dumps({"image_data": np.zeros(3), "class_dict": {}}))
-    with pytest.raises(ValueError, match=r"image_data of .*train\.pkl must be an \(N, H, W, 3\) array of uint8"):
+    (tmp_path / "mini-imagenet-cache-train.pkl").write_bytes(
+        pickle.dumps({"image_data": np.zeros(3), "class_dict": {}})
+    )
+    with pytest.raises(
+        ValueError, match=r"image_data of .*train\.pkl must be an \(N, H, W, 3\) array of uint8"
+    ):
         import_data("miniimagenet-pickle", tmp_path, tmp_path / "dst")
     with pytest.raises(ValueError, match=r"has none of train\.csv, val\.csv, test\.csv"):
         import_data("miniimagenet-csv", tmp_path, tmp_path / "dst")
@@ -101,7 +105,9 @@ def test_miniimagenet_csv_takes_only_what_is_in_images(tmp_path, name):
     mini_csv(tmp_path / "src")
     with open(tmp_path / "src/val.csv", "a", newline="") as file:
         csv.writer(file).writerow([name, "n09"])
-    with pytest.raises(ValueError, match=r"1 of the 3 images in .*val\.csv are not in .*images, first"):
+    with pytest.raises(
+        ValueError, match=r"1 of the 3 images in .*val\.csv are not in .*images, first"
+    ):
         import_data("miniimagenet-csv", tmp_path / "src", tmp_path / "dst")
     assert not (tmp_path / "dst").exists()
 
@@ -114,7 +120,9 @@ def test_miniimagenet_csv_with_other_columns(tmp_path):
 
 def tiered(src: Path, split: str, labels: list[int], names: list[str]) -> None:
     src.mkdir(exist_ok=True)
-    encoded = [np.frombuffer(picture(i), np.uint8).reshape(-1, 1) for i in range(len(labels))]  # as cv2.imencode gives
+    encoded = [
+        np.frombuffer(picture(i), np.uint8).reshape(-1, 1) for i in range(len(labels))
+    ]  # as cv2.imencode gives
     (src / f"{split}_images_png.pkl").write_bytes(pickle.dumps(encoded, 2))
     content = {
         "label_specific": np.array(labels, np.int32),
@@ -126,7 +134,12 @@ def tiered(src: Path, split: str, labels: list[int], names: list[str]) -> None:
 
 
 def test_tieredimagenet(tmp_path):
-    tiered(tmp_path / "src", "train", [0, 1, 1, 2], ["crane", "crane", "maillot, tank suit / one-piece"])
+    tiered(
+        tmp_path / "src",
+        "train",
+        [0, 1, 1, 2],
+        ["crane", "crane", "maillot, tank suit / one-piece"],
+    )
     tiered(tmp_path / "src", "test", [0, 0], ["dog"])
     import_data("tieredimagenet", tmp_path / "src", tmp_path / "dst")
     assert layout(tmp_path / "dst") == {
@@ -182,18 +195,30 @@ def test_cub(tmp_path, packed):
     import_data("cub", src, tmp_path / "dst")
     found = layout(tmp_path / "dst")
     assert count(tmp_path / "dst") == {"train": 100, "val": 50, "test": 50}
-    for split, name in (("train", 1), ("val", 2), ("train", 3), ("test", 4), ("train", 199), ("test", 200)):
+    for split, name in (
+        ("train", 1),
+        ("val", 2),
+        ("train", 3),
+        ("test", 4),
+        ("train", 199),
+        ("test", 200),
+    ):
         assert found[split, cub_names()[name - 1]] == 1
     copy = tmp_path / "dst/val/002.Laysan_Albatross/Laysan_Albatross_0001_796111.jpg"
     assert copy.read_bytes() == picture(0, kind="jpeg")
 
 
 def test_cub_that_is_not_whole(tmp_path):
-    with pytest.raises(ValueError, match=r"has 200 classes below images/, and .* has 3: it is not whole"):
+    with pytest.raises(
+        ValueError, match=r"has 200 classes below images/, and .* has 3: it is not whole"
+    ):
         import_data("cub", cub_folder(tmp_path, classes=3), tmp_path / "dst")
     assert not (tmp_path / "dst").exists()
     (tmp_path / "x.tgz").write_bytes(b"no tar")
-    with pytest.raises(ValueError, match=r"cannot read .*x\.tgz .*: give CUB_200_2011\.tgz or the folder it unpacks to"):
+    with pytest.raises(
+        ValueError,
+        match=r"cannot read .*x\.tgz .*: give CUB_200_2011\.tgz or the folder it unpacks to",
+    ):
         import_data("cub", tmp_path / "x.tgz", tmp_path / "dst")
 
 
@@ -242,7 +267,10 @@ def test_omniglot_that_is_not_whole(tmp_path, monkeypatch):
     with zipfile.ZipFile(tmp_path / "src/images_background.zip", "w") as archive:
         archive.writestr("images_background/Greek/character01/0394_01.png", picture(0))
     monkeypatch.setitem(CHARACTERS, "images_background", 1)
-    with pytest.raises(ValueError, match=r"images_evaluation\.zip is missing: the split takes characters of both zips"):
+    with pytest.raises(
+        ValueError,
+        match=r"images_evaluation\.zip is missing: the split takes characters of both zips",
+    ):
         import_data("omniglot", tmp_path / "src", tmp_path / "dst")
     with zipfile.ZipFile(tmp_path / "src/images_evaluation.zip", "w") as archive:
         archive.writestr("images_evaluation/Angelic/character01/0965_01.png", picture(0))
@@ -291,7 +319,10 @@ def cifar100(root: Path, packed: bool) -> Path:
     owner = {name: coarse.index(group) for group, names in table.items() for name in names.split()}
     rng = np.random.default_rng(0)
     files: dict[str, Any] = {
-        "meta": {b"fine_label_names": [n.encode() for n in fine], b"coarse_label_names": [n.encode() for n in coarse]}
+        "meta": {
+            b"fine_label_names": [n.encode() for n in fine],
+            b"coarse_label_names": [n.encode() for n in coarse],
+        }
     }
     for part, images in (("train", 200), ("test", 100)):
         labels = [i % 100 for i in range(images)]
@@ -331,7 +362,10 @@ def test_fc100_keeps_superclasses_together(tmp_path):
     import_data("fc100", cifar100(tmp_path, packed=False), tmp_path / "dst")
     assert count(tmp_path / "dst") == {"train": 60, "val": 20, "test": 20}
     found = layout(tmp_path / "dst")
-    for split, names in (("test", "baby boy girl man woman"), ("val", "bear leopard lion tiger wolf")):
+    for split, names in (
+        ("test", "baby boy girl man woman"),
+        ("val", "bear leopard lion tiger wolf"),
+    ):
         assert all((split, name) in found for name in names.split())
     assert ("train", "aquarium_fish") in found
 
@@ -344,10 +378,14 @@ def test_the_lists_of_cifar_have_their_published_sizes():
 def test_cifar_100_that_is_not_whole(tmp_path):
     src = cifar100(tmp_path, packed=True)
     (tmp_path / "cifar-100-python/test").unlink()
-    with pytest.raises(ValueError, match=r"test is missing: give the folder cifar-100-python or its \.tar\.gz"):
+    with pytest.raises(
+        ValueError, match=r"test is missing: give the folder cifar-100-python or its \.tar\.gz"
+    ):
         import_data("fc100", tmp_path / "cifar-100-python", tmp_path / "dst")
     src.write_bytes(src.read_bytes()[:1000])
-    with pytest.raises(ValueError, match=r"cannot read .*: give cifar-100-python\.tar\.gz or the folder in it"):
+    with pytest.raises(
+        ValueError, match=r"cannot read .*: give cifar-100-python\.tar\.gz or the folder in it"
+    ):
         import_data("fc100", src, tmp_path / "dst")
     with tarfile.open(tmp_path / "other.tar.gz", "w:gz") as tar:
         tar.add(tmp_path / "cifar-100-python/meta", "cifar-100-python/meta")
@@ -355,7 +393,9 @@ def test_cifar_100_that_is_not_whole(tmp_path):
         import_data("fc100", tmp_path / "other.tar.gz", tmp_path / "dst")
     meta = {"fine_label_names": ["cat"], "coarse_label_names": ["pets"]}
     (tmp_path / "cifar-100-python/meta").write_bytes(pickle.dumps(meta))
-    (tmp_path / "cifar-100-python/test").write_bytes((tmp_path / "cifar-100-python/train").read_bytes())
+    (tmp_path / "cifar-100-python/test").write_bytes(
+        (tmp_path / "cifar-100-python/train").read_bytes()
+    )
     with pytest.raises(ValueError, match="is not CIFAR-100: its classes lack baby, beaver, bed"):
         import_data("fc100", tmp_path / "cifar-100-python", tmp_path / "dst")
 
@@ -363,15 +403,23 @@ def test_cifar_100_that_is_not_whole(tmp_path):
 def test_a_hostile_pickle_in_a_data_set_does_not_run(tmp_path):
     evil = b"cos\nsystem\n(S'touch " + str(tmp_path / "ran").encode() + b"'\ntR."
     (tmp_path / "mini-imagenet-cache-train.pkl").write_bytes(evil)
-    with pytest.raises(ValueError, match=r"train\.pkl asks for os\.system, and only numpy arrays and plain containers are"):
+    with pytest.raises(
+        ValueError,
+        match=r"train\.pkl asks for os\.system, and only numpy arrays and plain containers are",
+    ):
         import_data("miniimagenet-pickle", tmp_path, tmp_path / "dst")
     assert not (tmp_path / "ran").exists()
 
 
 def test_unknown_kinds_and_missing_sources_are_named(tmp_path):
-    with pytest.raises(ValueError, match=r"must be one of miniimagenet-pickle, .*, fc100, got 'mnist'"):
+    with pytest.raises(
+        ValueError, match=r"must be one of miniimagenet-pickle, .*, fc100, got 'mnist'"
+    ):
         import_data("mnist", tmp_path, tmp_path / "dst")
-    with pytest.raises(ValueError, match=r"nowhere is not there; for cub give the CUB_200_2011 or CUB_200_2011\.tgz"):
+    with pytest.raises(
+        ValueError,
+        match=r"nowhere is not there; for cub give the CUB_200_2011 or CUB_200_2011\.tgz",
+    ):
         import_data("cub", tmp_path / "nowhere", tmp_path / "dst")
     assert len(KINDS) == 7
 
@@ -426,4 +474,6 @@ def test_nothing_is_written_over(tmp_path):
 @pytest.mark.parametrize("name", ["../up", "a/../b", "", "/abs", ".hidden", "a\\b", "nul\0"])
 def test_names_that_lead_elsewhere_are_refused(tmp_path, name):
     with pytest.raises(ValueError, match="cannot be the name of a picture here"):
-        write_pictures(iter([Picture("train", name, "0.png", b"")]), "mine", tmp_path, tmp_path / "in/dst")
+        write_pictures(
+            iter([Picture("train", name, "0.png", b"")]), "mine", tmp_path, tmp_path / "in/dst"
+        )

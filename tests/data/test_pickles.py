@@ -70,7 +70,9 @@ def python2_array(array: np.ndarray) -> bytes:
     dtype = b"cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
     data = array.tobytes()
     made = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R"
-    return made + b"(K\x01" + shape + dtype + b"\x89T" + len(data).to_bytes(4, "little") + data + b"tb"
+    return (
+        made + b"(K\x01" + shape + dtype + b"\x89T" + len(data).to_bytes(4, "little") + data + b"tb"
+    )
 
 
 def test_pickles_of_python_2_come_back():
@@ -119,7 +121,10 @@ def hostile(trace: str) -> dict[str, object]:
 def test_a_hostile_pickle_does_not_run(kind, protocol, tmp_path):
     trace = tmp_path / "it_ran"
     data = pickle.dumps(hostile(str(trace))[kind], protocol)
-    with pytest.raises(ValueError, match=r"^x\.pkl asks for .*, and only numpy arrays and plain containers are read: do not"):
+    with pytest.raises(
+        ValueError,
+        match=r"^x\.pkl asks for .*, and only numpy arrays and plain containers are read: do not",
+    ):
         load(data)
     assert not trace.exists()
 
@@ -135,15 +140,27 @@ def test_the_hostile_pickles_of_this_test_do_run_elsewhere(tmp_path):
         (b"cos\nsystem\n(S'true'\ntR.", "os.system"),
         (b"(S'true'\nios\nsystem\n.", "os.system"),  # INST
         (b"(cos\nsystem\nS'true'\no.", "os.system"),  # OBJ
-        (b"\x80\x04\x8c\x05posix\x8c\x06system\x93\x8c\x04true\x85R.", "posix.system"),  # STACK_GLOBAL
+        (
+            b"\x80\x04\x8c\x05posix\x8c\x06system\x93\x8c\x04true\x85R.",
+            "posix.system",
+        ),  # STACK_GLOBAL
         (b"\x80\x04\x8c\x08builtins\x8c\x0cgetattr.evil\x93.", "builtins.getattr.evil"),
-        (b"cnumpy.core.multiarray\nos.system\n.", "numpy.core.multiarray.os.system"),  # a path through a module
+        (
+            b"cnumpy.core.multiarray\nos.system\n.",
+            "numpy.core.multiarray.os.system",
+        ),  # a path through a module
         (b"cpmeta.importers.pickles\nload_pickle\n.", "pmeta.data.importers.pickles.load_pickle"),
         (b"c_codecs\nencode\n(Vx\nVrot13\ntR.", "_codecs.encode to rot13"),
         (b"cnumpy\ndtype\n(VO8\nI0\nI1\ntR.", "numpy arrays of kind 'O8'"),
         (b"cnumpy\ndtype\n(VV8\nI0\nI1\ntR.", "numpy arrays of kind 'V8'"),
-        (b"cnumpy\ndtype\n(Vu1\nI0\nI1\ntR(I3\nV|\nN(Va\nt(dI1\nI1\nI0\ntb.", "numpy arrays of records"),
-        (b"cnumpy\ndtype\n(Vu1\nI0\nI1\ntR(I3\nVx\nNNNI-1\nI-1\nI0\ntb.", "numpy arrays of byte order 'x'"),
+        (
+            b"cnumpy\ndtype\n(Vu1\nI0\nI1\ntR(I3\nV|\nN(Va\nt(dI1\nI1\nI0\ntb.",
+            "numpy arrays of records",
+        ),
+        (
+            b"cnumpy\ndtype\n(Vu1\nI0\nI1\ntR(I3\nVx\nNNNI-1\nI-1\nI0\ntb.",
+            "numpy arrays of byte order 'x'",
+        ),
         (b"cnumpy\nndarray\n.", "an object of type function"),
         (b"\x80\x02" + b"]" * 40 + b"a" * 39 + b".", "containers more than 20 deep"),
         (b"\x80\x02]q\x00h\x00a.", "containers more than 20 deep"),  # a list that holds itself
@@ -163,10 +180,19 @@ def test_a_pickle_cannot_change_what_the_next_one_gets():
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"hello", pickle.dumps(CONTENT)[:-20], b"\x80\x04P1\n.", b"cnumpy.core.multiarray\n_reconstruct\n(tR."]
+    "data",
+    [
+        b"",
+        b"hello",
+        pickle.dumps(CONTENT)[:-20],
+        b"\x80\x04P1\n.",
+        b"cnumpy.core.multiarray\n_reconstruct\n(tR.",
+    ],
 )
 def test_a_broken_pickle_is_named(data):
-    with pytest.raises(ValueError, match=r"^x\.pkl is not a readable pickle \(.*\): copy it again\.$"):
+    with pytest.raises(
+        ValueError, match=r"^x\.pkl is not a readable pickle \(.*\): copy it again\.$"
+    ):
         load(data)
 
 
@@ -179,7 +205,9 @@ def test_an_array_smaller_than_it_says_is_refused():
 def test_a_dict_with_the_wrong_keys_says_which_were_wanted(tmp_path):
     path = tmp_path / "x.pkl"
     path.write_bytes(pickle.dumps({"data": 1}))
-    with pytest.raises(ValueError, match=r"x\.pkl must be a dict with image_data and class_dict, got data\.$"):
+    with pytest.raises(
+        ValueError, match=r"x\.pkl must be a dict with image_data and class_dict, got data\.$"
+    ):
         load_dict(path, ("image_data", "class_dict"))
     path.write_bytes(pickle.dumps([1]))
     with pytest.raises(ValueError, match=r"x\.pkl must be a dict with a, got list\.$"):

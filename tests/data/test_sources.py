@@ -7,7 +7,16 @@ import zipfile
 
 import pytest
 
-from pmeta.data.sources import MAX_FILE_BYTES, Member, fingerprint, group, list_members, read, scan, split_classes
+from pmeta.data.sources import (
+    MAX_FILE_BYTES,
+    Member,
+    fingerprint,
+    group,
+    list_members,
+    read,
+    scan,
+    split_classes,
+)
 
 
 def write(root, *paths):
@@ -38,7 +47,15 @@ def layout(root):
 
 
 def test_folder_with_splits(tmp_path):
-    write(tmp_path, "train/b/2.png", "train/b/1.png", "train/a/1.png", "test/c/1.png", "README", "train/stray.png")
+    write(
+        tmp_path,
+        "train/b/2.png",
+        "train/b/1.png",
+        "train/a/1.png",
+        "test/c/1.png",
+        "README",
+        "train/stray.png",
+    )
     assert layout(tmp_path) == {
         ("test", "c"): ["test/c/1.png"],
         ("train", "a"): ["train/a/1.png"],
@@ -86,7 +103,10 @@ def test_links_that_point_upwards_end(tmp_path):
 def test_the_root_may_be_an_archive(tmp_path, make):
     path = tmp_path / ("birds.tar" if make is tar else "birds.zip")
     make(path, "./train/a/1.png", "./val/b/1.png")
-    assert {key: len(found) for key, found in layout(path).items()} == {("train", "a"): 1, ("val", "b"): 1}
+    assert {key: len(found) for key, found in layout(path).items()} == {
+        ("train", "a"): 1,
+        ("val", "b"): 1,
+    }
 
 
 def test_a_folder_of_archives_is_read_as_if_unpacked(tmp_path):
@@ -141,14 +161,20 @@ def test_links_inside_a_tar_are_not_followed(tmp_path):
 
 def test_errors_say_what_to_do(tmp_path):
     (tmp_path / "x.txt").write_text("")
-    with pytest.raises(ValueError, match=r"data must be a folder, a \.tar or a \.zip, got the file .*x\.txt\."):
+    with pytest.raises(
+        ValueError, match=r"data must be a folder, a \.tar or a \.zip, got the file .*x\.txt\."
+    ):
         scan(tmp_path / "x.txt")
     with pytest.raises(
-        ValueError, match=r"no data at .*nowhere: give a folder of classes, a \.tar, a \.zip, or the word glyphs"
+        ValueError,
+        match=r"no data at .*nowhere: give a folder of classes, a \.tar, a \.zip, or the word glyphs",
     ):
         scan(tmp_path / "nowhere")
     tar(tmp_path / "packed.tar", "a/1.png", mode="w:gz")
-    with pytest.raises(ValueError, match=r"cannot read .*packed\.tar as an uncompressed tar .*: unpack it or make a \.zip"):
+    with pytest.raises(
+        ValueError,
+        match=r"cannot read .*packed\.tar as an uncompressed tar .*: unpack it or make a \.zip",
+    ):
         layout(tmp_path / "packed.tar")
     (tmp_path / "broken.zip").write_bytes(b"PK")
     with pytest.raises(ValueError, match=r"cannot read .*broken\.zip as a zip .*: copy it again"):
@@ -156,7 +182,10 @@ def test_errors_say_what_to_do(tmp_path):
 
 
 def test_a_huge_file_is_not_read():
-    with pytest.raises(ValueError, match=f"{MAX_FILE_BYTES + 1} bytes, more than the {MAX_FILE_BYTES} that a picture may"):
+    with pytest.raises(
+        ValueError,
+        match=f"{MAX_FILE_BYTES + 1} bytes, more than the {MAX_FILE_BYTES} that a picture may",
+    ):
         read(Member("a/1.png", "/nowhere", 0, MAX_FILE_BYTES + 1))
 
 
@@ -178,6 +207,10 @@ def test_classes_are_shared_out_by_name_not_by_order():
     names = [f"class {i}" for i in range(50)]
     shares = split_classes(names)
     assert shares == split_classes(reversed(names))
-    assert {split: len(share) for split, share in shares.items()} == {"train": 32, "val": 8, "test": 10}
+    assert {split: len(share) for split, share in shares.items()} == {
+        "train": 32,
+        "val": 8,
+        "test": 10,
+    }
     assert sorted(name for share in shares.values() for name in share) == sorted(names)
     assert split_classes(names, seed=1) != shares

@@ -10,7 +10,15 @@ import pytest
 import torch
 from PIL import Image
 
-from pmeta.data.tasks import SCALE, SHIFT, ImageSet, check_enough, normalise, open_split, sample_task
+from pmeta.data.tasks import (
+    SCALE,
+    SHIFT,
+    ImageSet,
+    check_enough,
+    normalise,
+    open_split,
+    sample_task,
+)
 
 
 def make_folder(root: Path, splits: dict[str, int], images: int = 8, size: int = 6) -> Path:
@@ -64,7 +72,10 @@ def test_every_image_and_order_can_come(birds):
     seen = set()
     for i in range(120):
         x = sample_task(birds, 3, i, 5, 1, 1)
-        seen |= {round((v - SHIFT) / SCALE) for v in torch.cat([x.support_x, x.query_x])[:, 0, 0, 0].tolist()}
+        seen |= {
+            round((v - SHIFT) / SCALE)
+            for v in torch.cat([x.support_x, x.query_x])[:, 0, 0, 0].tolist()
+        }
     assert seen == set(range(48))
 
 
@@ -84,9 +95,14 @@ def test_another_process_draws_the_same_task(birds):
         f"t = sample_task(open_split({root!r}, 'train', 6), 7, 3, 5, 1, 3)\n"
         "print(t.query_x.double().mul(100).sum().item(), t.support_x.flatten().tolist()[::36])"
     )
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    out = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
     t = sample_task(birds, 7, 3, 5, 1, 3)
-    assert out.strip() == f"{t.query_x.double().mul(100).sum().item()} {t.support_x.flatten().tolist()[::36]}"
+    assert (
+        out.strip()
+        == f"{t.query_x.double().mul(100).sum().item()} {t.support_x.flatten().tolist()[::36]}"
+    )
 
 
 def test_tasks_never_change_between_versions():
@@ -94,7 +110,10 @@ def test_tasks_never_change_between_versions():
     pixels = np.arange(200, dtype=np.uint8).reshape(200, 1, 1, 1)
     images = ImageSet(pixels, list("abcdefghij"), np.arange(0, 200, 20), np.full(10, 20), "ten", [])
     task = sample_task(images, seed=2022, i=8, n_way=5, n_shot=1, n_query=2)
-    shades = [((x.flatten() - SHIFT) / SCALE).round().int().tolist() for x in (task.support_x, task.query_x)]
+    shades = [
+        ((x.flatten() - SHIFT) / SCALE).round().int().tolist()
+        for x in (task.support_x, task.query_x)
+    ]
     assert shades == [[111, 193, 136, 82, 151], [107, 102, 192, 197, 131, 123, 81, 86, 141, 143]]
 
 
@@ -103,12 +122,16 @@ def test_normalise_is_one_affine_map_for_all_channels():
     assert normalise(pixels).flatten().tolist() == pytest.approx([-2, 2, -1.2], abs=1e-6)
     assert normalise(pixels).shape == (1, 3, 1, 1)
     every = np.arange(256, dtype=np.uint8)
-    by_hand = every.astype(np.float32) * np.float32(SCALE) + np.float32(SHIFT)  # two roundings, as the device does
+    by_hand = every.astype(np.float32) * np.float32(SCALE) + np.float32(
+        SHIFT
+    )  # two roundings, as the device does
     assert np.array_equal(normalise(every.reshape(1, 16, 16, 1)).numpy().ravel(), by_hand)
 
 
 def test_too_few_classes_gives_the_numbers(birds):
-    with pytest.raises(ValueError, match=r"^a 7-way task needs 7 classes and train of .* has 6: lower n_way\.$"):
+    with pytest.raises(
+        ValueError, match=r"^a 7-way task needs 7 classes and train of .* has 6: lower n_way\.$"
+    ):
         sample_task(birds, 0, 0, 7, 1, 1)
 
 
@@ -140,7 +163,10 @@ def test_negative_seeds_are_refused(birds, seed, i):
 
 def test_a_split_that_is_not_there_names_those_that_are(birds):
     root = birds.name.removeprefix("train of ")
-    with pytest.raises(ValueError, match=r"has no classes in test, only 6 in train, 4 in val: choose one of these or add"):
+    with pytest.raises(
+        ValueError,
+        match=r"has no classes in test, only 6 in train, 4 in val: choose one of these or add",
+    ):
         open_split(root, "test", 6)
     with pytest.raises(ValueError, match="split must be train, val or test, got 'dev'"):
         open_split(root, "dev", 6)
@@ -149,8 +175,14 @@ def test_a_split_that_is_not_there_names_those_that_are(birds):
 def test_a_root_without_splits_is_shared_out_by_class(tmp_path):
     make_folder(tmp_path, {"": 25}, images=2)
     splits = {split: open_split(tmp_path, split, 6).classes for split in ("train", "val", "test")}
-    assert {split: len(classes) for split, classes in splits.items()} == {"train": 16, "val": 4, "test": 5}
-    assert sorted(name for classes in splits.values() for name in classes) == sorted(f"c{j}" for j in range(25))
+    assert {split: len(classes) for split, classes in splits.items()} == {
+        "train": 16,
+        "val": 4,
+        "test": 5,
+    }
+    assert sorted(name for classes in splits.values() for name in classes) == sorted(
+        f"c{j}" for j in range(25)
+    )
     again = open_split(tmp_path, "val", 6).classes
     other = open_split(tmp_path, "val", 6, split_seed=1).classes
     assert again == splits["val"]
@@ -159,7 +191,9 @@ def test_a_root_without_splits_is_shared_out_by_class(tmp_path):
 
 def test_a_root_with_too_few_classes_to_split_says_so(tmp_path):
     make_folder(tmp_path, {"": 2}, images=2)
-    with pytest.raises(ValueError, match="has only 2 classes, too few to set some aside for val: add classes"):
+    with pytest.raises(
+        ValueError, match="has only 2 classes, too few to set some aside for val: add classes"
+    ):
         open_split(tmp_path, "val", 6)
 
 

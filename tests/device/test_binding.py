@@ -75,12 +75,24 @@ def test_what_a_file_says_of_itself_fits_its_header() -> None:
     first, *rest = right["state"]
     for wrong in (
         *("{", [], {}),
-        *({**right, "input_shape": shape} for shape in ([1], [-1, -20], [20.0], "x", None, [right["input_shape"]])),
-        *({**right, "state": state} for state in ([], rest, [{**first, "shape": [1]}, *rest], [{"name": "w"}], 5)),
+        *(
+            {**right, "input_shape": shape}
+            for shape in ([1], [-1, -20], [20.0], "x", None, [right["input_shape"]])
+        ),
+        *(
+            {**right, "state": state}
+            for state in ([], rest, [{**first, "shape": [1]}, *rest], [{"name": "w"}], 5)
+        ),
     ):
-        text = wrong.encode() if isinstance(wrong, str) else json.dumps(wrong, separators=(",", ":")).encode()
+        text = (
+            wrong.encode()
+            if isinstance(wrong, str)
+            else json.dumps(wrong, separators=(",", ":")).encode()
+        )
         assert len(text) <= size
-        with pytest.raises(device.EngineError, match="names and shapes in the file do not fit its header"):
+        with pytest.raises(
+            device.EngineError, match="names and shapes in the file do not fit its header"
+        ):
             device.DeviceModel(flatfile.seal(data[:at] + text.ljust(size) + data[at + size :]))
 
 
@@ -93,7 +105,10 @@ def test_every_word_of_the_tables_is_checked_or_harmless() -> None:
     for at in [*range(24, 128, 4), *range(h["at_steps"], h["at_meta"], 4)]:
         for word in (b"\xff\xff\xff\x7f", b"\xfc\xff\xff\xff"):
             try:
-                model = device.DeviceModel(flatfile.seal(data[:at] + word + data[at + 4 :]), arena=np.zeros(1 << 20, np.uint8))
+                model = device.DeviceModel(
+                    flatfile.seal(data[:at] + word + data[at + 4 :]),
+                    arena=np.zeros(1 << 20, np.uint8),
+                )
                 model.scores(c.raw)
             except (device.EngineError, ValueError):
                 refused += 1
@@ -110,9 +125,13 @@ def test_wrong_calls_are_refused() -> None:
     with pytest.raises(ValueError, match="as many labels as samples"):
         model.adapt(c.raw, [0])
     for labels in ([9] * 5, [-1] * 5, [0.5] * 5, [[0]] * 5):
-        with pytest.raises(ValueError, match="one of the model's classes, a whole number from 0 to 4"):
+        with pytest.raises(
+            ValueError, match="one of the model's classes, a whole number from 0 to 4"
+        ):
             model.adapt(c.raw, labels)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"the gradient has the shape of the output, \(1, 5\), got \(5,\)"):
+    with pytest.raises(
+        ValueError, match=r"the gradient has the shape of the output, \(1, 5\), got \(5,\)"
+    ):
         model.adapt_with(c.raw, lambda i, output: output[0])
     assert model.predict(c.raw).shape == (5,)  # the model is as it was
     with pytest.raises(ValueError, match="that the engine may write"):
@@ -120,7 +139,7 @@ def test_wrong_calls_are_refused() -> None:
     with pytest.raises(device.EngineError, match="smaller than the model needs"):
         device.DeviceModel(c.exported.data, arena=np.zeros(64, np.uint8))
     with pytest.raises(device.EngineError, match="out of order"):
-        model._call("pm_step")
+        model._call("pmeta_step")
     with pytest.raises(device.EngineError, match="not the one that the model has"):
         model.restore(b"1234")
 
@@ -132,14 +151,21 @@ def test_numbers_that_are_none_are_refused() -> None:
     broken = c.raw.copy()
     broken[3, 0] = np.nan
     for call in (model.predict, lambda x: model.adapt(x, c.y.numpy())):
-        with pytest.raises(ValueError, match="samples must be finite, 1 of 5 are not, the first is number 3: mend it"):
+        with pytest.raises(
+            ValueError,
+            match="samples must be finite, 1 of 5 are not, the first is number 3: mend it",
+        ):
             call(broken)
-    with pytest.raises(ValueError, match="adapted weights must be finite, these are not: the steps diverged"):
+    with pytest.raises(
+        ValueError, match="adapted weights must be finite, these are not: the steps diverged"
+    ):
         model.adapt(c.raw * np.float32(1e30), c.y.numpy())
     assert np.array_equal(model.scores(c.raw), scores)  # the model is as it was
 
 
-def test_ctrl_c_ends_an_adaptation_at_the_meta_trained_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_ends_an_adaptation_at_the_meta_trained_weights(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     c = case("mlp", "maml", seed=15)
     model = c.device()
     scores, call = model.scores(c.raw), model._call
@@ -148,7 +174,7 @@ def test_ctrl_c_ends_an_adaptation_at_the_meta_trained_weights(monkeypatch: pyte
     def interrupted(name: str, *args: object) -> None:
         nonlocal steps
         call(name, *args)
-        steps += name == "pm_step"
+        steps += name == "pmeta_step"
         if steps == 2:
             steps = 0
             raise KeyboardInterrupt

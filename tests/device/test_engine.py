@@ -22,7 +22,15 @@ from tests.helpers.device_models import GOLDEN, Case, case
 from tests.helpers.pictures import scenes
 
 PROGRAMS = Path(__file__).parent / "c"
-STRICT = ("-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror", "-Wno-psabi", f"-I{device.ENGINE}")
+STRICT = (
+    "-std=c99",
+    "-pedantic",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-Wno-psabi",
+    f"-I{device.ENGINE}",
+)
 FAST = ("-O3", "-ffp-contract=fast")
 SANITIZED = ("-O2", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 
@@ -32,10 +40,24 @@ def build(name: str, folder: Path, flags: tuple[str, ...]) -> Path:
     for source in native.sources(device.ENGINE):
         if not (folder / f"{source.stem}.o").exists():
             subprocess.run(
-                [native.compiler(), *STRICT, *flags, "-c", str(source), "-o", str(folder / f"{source.stem}.o")], check=True
+                [
+                    native.compiler(),
+                    *STRICT,
+                    *flags,
+                    "-c",
+                    str(source),
+                    "-o",
+                    str(folder / f"{source.stem}.o"),
+                ],
+                check=True,
             )
-    sources = [str(PROGRAMS / f"{name}.c"), *(str(folder / f"{source.stem}.o") for source in native.sources(device.ENGINE))]
-    subprocess.run([native.compiler(), *STRICT, *flags, "-o", str(folder / name), *sources, "-lm"], check=True)
+    sources = [
+        str(PROGRAMS / f"{name}.c"),
+        *(str(folder / f"{source.stem}.o") for source in native.sources(device.ENGINE)),
+    ]
+    subprocess.run(
+        [native.compiler(), *STRICT, *flags, "-o", str(folder / name), *sources, "-lm"], check=True
+    )
     return folder / name
 
 
@@ -93,11 +115,15 @@ def replay(c: Case, program: Path, folder: Path, classes: int = 5) -> tuple[byte
     files["samples"].write_bytes(np.ascontiguousarray(c.raw).tobytes())
     files["labels"].write_bytes(c.y.byte().numpy().tobytes())
     run(program, *files.values(), classes)
-    return files["state"].read_bytes(), np.frombuffer(files["scores"].read_bytes(), np.float32).reshape(len(c.y), -1)
+    return files["state"].read_bytes(), np.frombuffer(
+        files["scores"].read_bytes(), np.float32
+    ).reshape(len(c.y), -1)
 
 
 @pytest.mark.parametrize(("kind", "method", "batch"), GOLDEN)
-def test_golden_under_sanitizers(kind: str, method: str, batch: int, sanitized: dict[str, Path], tmp_path: Path) -> None:
+def test_golden_under_sanitizers(
+    kind: str, method: str, batch: int, sanitized: dict[str, Path], tmp_path: Path
+) -> None:
     """Weights and scores equal PyTorch's, and neither the sanitizers nor the guards have found anything."""
     raw = kind in ("4conv", "depthwise", "norm")
     c = case(kind, method, seed=21, raw=raw, n=3, batch=batch)
@@ -114,17 +140,23 @@ def test_golden_under_sanitizers(kind: str, method: str, batch: int, sanitized: 
 
 
 @pytest.mark.parametrize("kind", ["4conv", "mlp"])
-def test_fewer_classes_under_sanitizers(kind: str, sanitized: dict[str, Path], tmp_path: Path) -> None:
+def test_fewer_classes_under_sanitizers(
+    kind: str, sanitized: dict[str, Path], tmp_path: Path
+) -> None:
     c = case(kind, "pmeta", seed=24, n=3)
     model = c.device()
     model.restore(replay(c, sanitized["replay"], tmp_path, classes=3)[0])
     check(c, model.weights(), among(3))
 
 
-@pytest.mark.parametrize(("kind", "batch"), [("depthwise-12", 1), ("depthwise-12", 2), ("signal", 2), ("mlp", 1)])
+@pytest.mark.parametrize(
+    ("kind", "batch"), [("depthwise-12", 1), ("depthwise-12", 2), ("signal", 2), ("mlp", 1)]
+)
 def test_hostile_files(kind: str, batch: int, sanitized: dict[str, Path], tmp_path: Path) -> None:
     """A short run of the fuzzer; the long one is in benchmarks/fuzz.py."""
-    (tmp_path / "model").write_bytes(case(kind, "pmeta", seed=22, raw=kind == "depthwise-12", batch=batch).exported.data)
+    (tmp_path / "model").write_bytes(
+        case(kind, "pmeta", seed=22, raw=kind == "depthwise-12", batch=batch).exported.data
+    )
     found = run(sanitized["fuzz"], tmp_path / "model", 1000, 20, 1).split()
     files, opened, ran = int(found[0]), int(found[2]), int(found[4])
     assert files > 100
@@ -134,13 +166,31 @@ def test_hostile_files(kind: str, batch: int, sanitized: dict[str, Path], tmp_pa
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("method", ["pmeta", "maml"])
-def test_the_operating_system_counts_what_was_planned(method: str, fast: Path, tmp_path: Path) -> None:
+def test_the_operating_system_counts_what_was_planned(
+    method: str, fast: Path, tmp_path: Path
+) -> None:
     """A whole process, with the model in read-only memory: arena, weights, one sample and the stack, to 10 %."""
-    c = case("4conv-84", method, seed=23, raw=True, n=2, live=("conv3", "conv4", "fc") if method == "pmeta" else None)
-    for name, data in (("model", c.exported.data), ("samples", c.raw.tobytes()), ("labels", c.y.byte().numpy().tobytes())):
+    c = case(
+        "4conv-84",
+        method,
+        seed=23,
+        raw=True,
+        n=2,
+        live=("conv3", "conv4", "fc") if method == "pmeta" else None,
+    )
+    for name, data in (
+        ("model", c.exported.data),
+        ("samples", c.raw.tobytes()),
+        ("labels", c.y.byte().numpy().tobytes()),
+    ):
         (tmp_path / name).write_bytes(data)
-    command = [build("memory", fast, FAST), *(tmp_path / name for name in ("model", "samples", "labels"))]
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
+    command = [
+        build("memory", fast, FAST),
+        *(tmp_path / name for name in ("model", "samples", "labels")),
+    ]
+    done = subprocess.run(
+        [str(part) for part in command], capture_output=True, text=True, check=False
+    )
     if done.returncode == 77:
         pytest.skip("the limit on locked memory is too low to make code resident first")
     assert done.returncode == 0, f"exit code {done.returncode}"
@@ -154,56 +204,98 @@ def test_the_operating_system_counts_what_was_planned(method: str, fast: Path, t
 def test_the_engine_asks_for_nothing_but_string_and_math(tmp_path: Path) -> None:
     if shutil.which("nm") is None:
         pytest.skip("needs nm")
-    library = native.compile_library(tmp_path / "engine.so", native.sources(device.ENGINE), ("-std=c99", "-O1", "-fPIC"))
-    undefined = {line.split()[-1].split("@")[0] for line in run("nm", "-D", "--undefined-only", library).splitlines()}
+    library = native.compile_library(
+        tmp_path / "engine.so", native.sources(device.ENGINE), ("-std=c99", "-O1", "-fPIC")
+    )
+    undefined = {
+        line.split()[-1].split("@")[0]
+        for line in run("nm", "-D", "--undefined-only", library).splitlines()
+    }
     hidden = {name for name in undefined if name.startswith("_")}  # the dynamic loader's own
     assert undefined - hidden <= {"memcpy", "memmove", "memset", "memcmp", "expf", "logf", "sqrtf"}
 
 
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
 @pytest.mark.parametrize("flags", [("-O0",), ("-O2", "-Wconversion", "-Wno-sign-conversion")])
-def test_strict_c99_without_a_warning(compiler: str, flags: tuple[str, ...], tmp_path: Path) -> None:
+def test_strict_c99_without_a_warning(
+    compiler: str, flags: tuple[str, ...], tmp_path: Path
+) -> None:
     if shutil.which(compiler) is None:
         pytest.skip(f"no {compiler} here")
     for source in native.sources(device.ENGINE):
-        subprocess.run([compiler, *STRICT, *flags, "-c", str(source), "-o", str(tmp_path / "x.o")], check=True)
+        subprocess.run(
+            [compiler, *STRICT, *flags, "-c", str(source), "-o", str(tmp_path / "x.o")], check=True
+        )
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="needs an x87")
 def test_processors_that_compute_in_more_than_float(tmp_path: Path) -> None:
-    run(native.compiler(), *STRICT, "-mfpmath=387", "-O2", "-c", device.ENGINE / "tile.c", "-o", tmp_path / "x.o")
+    run(
+        native.compiler(),
+        *STRICT,
+        "-mfpmath=387",
+        "-O2",
+        "-c",
+        device.ENGINE / "tile.c",
+        "-o",
+        tmp_path / "x.o",
+    )
 
 
 def test_the_wheel_compiles_every_file() -> None:
-    settings = tomllib.loads((device.ENGINE.parents[2] / "pyproject.toml").read_text())["tool"]["setuptools"]
+    settings = tomllib.loads((device.ENGINE.parents[2] / "pyproject.toml").read_text())["tool"][
+        "setuptools"
+    ]
     (extension,) = [e for e in settings["ext-modules"] if e["name"] == "pmeta._engine"]
-    assert sorted(extension["sources"]) == [f"pmeta/device/engine/{p.name}" for p in native.sources(device.ENGINE)]
-    assert sorted(extension["depends"]) == [f"pmeta/device/engine/{p.name}" for p in sorted(device.ENGINE.glob("*.h"))]
+    assert sorted(extension["sources"]) == [
+        f"pmeta/device/engine/{p.name}" for p in native.sources(device.ENGINE)
+    ]
+    assert sorted(extension["depends"]) == [
+        f"pmeta/device/engine/{p.name}" for p in sorted(device.ENGINE.glob("*.h"))
+    ]
     assert set(extension["extra-compile-args"]) <= set(native.FLAGS)
 
 
 def test_the_header_is_good_for_cpp(tmp_path: Path) -> None:
     if shutil.which("g++") is None:
         pytest.skip("no g++ here")
-    (tmp_path / "x.cpp").write_text('#include "pmeta.h"\nint main() { pm_model m; return pm_open(&m, nullptr, 0) == PM_OK; }\n')
+    (tmp_path / "x.cpp").write_text(
+        '#include "pmeta.h"\nint main() { pmeta_model m; return pmeta_open(&m, nullptr, 0) == PMETA_OK; }\n'
+    )
     subprocess.run(
-        ["g++", "-Wall", "-Werror", f"-I{device.ENGINE}", "-c", str(tmp_path / "x.cpp"), "-o", str(tmp_path / "x.o")],
+        [
+            "g++",
+            "-Wall",
+            "-Werror",
+            f"-I{device.ENGINE}",
+            "-c",
+            str(tmp_path / "x.cpp"),
+            "-o",
+            str(tmp_path / "x.o"),
+        ],
         check=True,
     )
 
 
 def test_no_compiler_and_a_broken_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", "false")
-    with pytest.raises(native.CompileError, match="and false ended with 1: set CC to another compiler"):
+    with pytest.raises(
+        native.CompileError, match="and false ended with 1: set CC to another compiler"
+    ):
         native.compile_library(tmp_path / "x.so", native.sources(device.ENGINE))
     monkeypatch.setenv("CC", "")
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(native.CompileError, match="no compiler was found: install a wheel of p-meta, or gcc or clang"):
+    with pytest.raises(
+        native.CompileError,
+        match="no compiler was found: install a wheel of p-meta, or gcc or clang",
+    ):
         native.compile_library(tmp_path / "x.so", native.sources(device.ENGINE))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_built_library_that_is_older_than_a_header_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_built_library_that_is_older_than_a_header_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     folder = tmp_path / "package" / "engine"
     folder.mkdir(parents=True)
@@ -220,11 +312,15 @@ def test_a_built_library_that_is_older_than_a_header_is_not_taken(tmp_path: Path
 
 def test_a_library_that_cannot_be_loaded(tmp_path: Path) -> None:
     (tmp_path / "engine.so").write_bytes(b"no library")
-    with pytest.raises(native.CompileError, match=r"^cannot load the engine \(.*\): set TMPDIR to a folder"):
+    with pytest.raises(
+        native.CompileError, match=r"^cannot load the engine \(.*\): set TMPDIR to a folder"
+    ):
         device.library(tmp_path / "engine.so")
 
 
-def test_a_library_that_another_user_left_is_not_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_that_another_user_left_is_not_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     (tmp_path / "sources").mkdir()
     (tmp_path / "sources" / "one.c").write_text("int one(void) { return 1; }\n")
@@ -233,5 +329,7 @@ def test_a_library_that_another_user_left_is_not_loaded(tmp_path: Path, monkeypa
     me = os.getuid()
     own.rename(str(own).replace(f"-{me}.so", f"-{me + 1}.so"))
     monkeypatch.setattr(os, "getuid", lambda: me + 1)
-    with pytest.raises(native.CompileError, match="is another user's: set TMPDIR to a folder of yours"):
+    with pytest.raises(
+        native.CompileError, match="is another user's: set TMPDIR to a folder of yours"
+    ):
         native.find(tmp_path / "sources", "_engine")

@@ -11,26 +11,65 @@ from pmeta.device.format import NONE, Constants, RawInstr, RawProgram
 from tests.helpers.device_models import case
 
 IN_FILE, SAMPLE = 1 << 30, 2 << 30
-INFER = RawProgram(first=0, forward=1, backward=0, update=0, output=0, g_output=0, acc=0, acc_bytes=0, arena_bytes=256)
+INFER = RawProgram(
+    first=0,
+    forward=1,
+    backward=0,
+    update=0,
+    output=0,
+    g_output=0,
+    acc=0,
+    acc_bytes=0,
+    arena_bytes=256,
+)
 ADD = RawInstr("add", at=(0, 4), p=(1,))
 UPDATE = RawInstr("update", at=(0, 4), p=(0, 1, 1, 1))
 
 
-def written(programs: list[RawProgram], instrs: list[RawInstr], steps: int = 1, **header: int) -> bytes:
+def written(
+    programs: list[RawProgram], instrs: list[RawInstr], steps: int = 1, **header: int
+) -> bytes:
     """A file of one weight, one layer and samples of one number, unless the header says otherwise."""
     constants = Constants()
     constants.add("w", np.array([1.0, 1.0], "f4"))
-    sizes = {"arena_bytes": 256, "infer_bytes": 256, "state_bytes": 4, "input_type": 0, "input_channels": 1, "input_plane": 1}
+    sizes = {
+        "arena_bytes": 256,
+        "infer_bytes": 256,
+        "state_bytes": 4,
+        "input_type": 0,
+        "input_channels": 1,
+        "input_plane": 1,
+    }
     fields = {**sizes, "outputs": 1, "rows": 1, "steps": steps, "layers": 1, "batch": 1, **header}
     geoms: list[tuple[int, ...]] = [(1, 1, 1, fields["outputs"], 1, 1, 1, 1, 1, 1, 0, 0, 1, 1, 1)]
     shape = [fields["input_channels"], fields["input_plane"]]
-    meta: dict[str, Any] = {"input_shape": shape, "state": [{"name": "w", "shape": [1]}], "classes": []}
+    meta: dict[str, Any] = {
+        "input_shape": shape,
+        "state": [{"name": "w", "shape": [1]}],
+        "classes": [],
+    }
     scale = np.ones((2, fields["input_channels"]))
     copies = [(constants.offsets["w"], 0, 4)]
-    return flatfile.write(fields, constants, scale, np.ones((steps, 1)), [1] * steps, programs, instrs, geoms, copies, meta)
+    return flatfile.write(
+        fields,
+        constants,
+        scale,
+        np.ones((steps, 1)),
+        [1] * steps,
+        programs,
+        instrs,
+        geoms,
+        copies,
+        meta,
+    )
 
 
-def step(forward: RawInstr = ADD, backward: RawInstr = ADD, update: RawInstr = UPDATE, merge: RawInstr = ADD) -> bytes:
+def step(
+    forward: RawInstr = ADD,
+    backward: RawInstr = ADD,
+    update: RawInstr = UPDATE,
+    merge: RawInstr = ADD,
+) -> bytes:
     """Inference, and a step of one instruction in each section."""
     program = INFER._replace(first=1, backward=1, update=1, merge=1, g_output=8)
     return written([INFER, program], [ADD, forward, backward, update, merge])
@@ -86,8 +125,12 @@ def test_float32_samples_are_aligned() -> None:
     assert not crooked.flags.aligned
     assert np.array_equal(model.scores(crooked), model.scores(c.raw))
     out = np.empty(model.outputs, np.float32)
-    with pytest.raises(device.EngineError, match="float32 samples must start at addresses that 4 divides"):
-        model._call("pm_infer", crooked.ctypes.data, out.ctypes.data)
-    model._call("pm_begin", 1)
-    with pytest.raises(device.EngineError, match="float32 samples must start at addresses that 4 divides"):
-        model._call("pm_feed", crooked.ctypes.data, 0, None)
+    with pytest.raises(
+        device.EngineError, match="float32 samples must start at addresses that 4 divides"
+    ):
+        model._call("pmeta_infer", crooked.ctypes.data, out.ctypes.data)
+    model._call("pmeta_begin", 1)
+    with pytest.raises(
+        device.EngineError, match="float32 samples must start at addresses that 4 divides"
+    ):
+        model._call("pmeta_feed", crooked.ctypes.data, 0, None)

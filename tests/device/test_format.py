@@ -32,9 +32,15 @@ def test_header_is_where_the_document_says(data: bytes) -> None:
 
 
 def test_operations_are_numbered_alike_everywhere() -> None:
-    document = {name: int(n) for n, name in re.findall(r"^\| (\d+) \| (\w+) \|.*\|$", DOC, re.M) if name in flatfile.OPS}
+    document = {
+        name: int(n)
+        for n, name in re.findall(r"^\| (\d+) \| (\w+) \|.*\|$", DOC, re.M)
+        if name in flatfile.OPS
+    }
     assert document == {name: i for i, name in enumerate(flatfile.OPS, start=1)}
-    in_c = re.findall(r"PM_OP_(\w+)", (device.ENGINE / "format.h").read_text().split("PM_OP_LOOP = 1,")[1])
+    in_c = re.findall(
+        r"PMETA_OP_(\w+)", (device.ENGINE / "format.h").read_text().split("PMETA_OP_LOOP = 1,")[1]
+    )
     assert [name.lower() for name in in_c] == flatfile.OPS[1:]
 
 
@@ -55,4 +61,6 @@ def test_a_state_replaces_the_weights_and_nothing_else(data: bytes) -> None:
     assert flatfile.meta(changed) == flatfile.meta(data)
     assert flatfile.header(changed) == {**flatfile.header(data), "classes": 3}
     assert struct.unpack_from("<I", changed, 20)[0] == zlib.crc32(changed[24:])
-    assert flatfile.with_state(data + bytes([255] * 100), state, 3) == changed  # out of a larger block of flash
+    assert (
+        flatfile.with_state(data + bytes([255] * 100), state, 3) == changed
+    )  # out of a larger block of flash

@@ -46,7 +46,10 @@ def same_weights_mostly(draw: Callable[[int], Case], loss: Loss = cross_entropy)
 
 
 def test_two_spoiled_drawings_are_a_failure() -> None:
-    good, bad = case("mlp", "maml", seed=1), case("4conv", "pmeta", seed=17, batch=5)._replace(batch=1)
+    good, bad = (
+        case("mlp", "maml", seed=1),
+        case("4conv", "pmeta", seed=17, batch=5)._replace(batch=1),
+    )
     same_weights_mostly(lambda seed: bad if seed == 1 else good)
     with pytest.raises(AssertionError, match="PyTorch"):
         same_weights_mostly(lambda seed: good if seed == 1 else bad)
@@ -66,7 +69,10 @@ def test_raw_pixels_equal_pytorch(kind: str) -> None:
 @pytest.mark.parametrize("method", ["maml", "pmeta"])
 def test_even_areas_equal_pytorch(method: str) -> None:
     """Pictures of even patches, where ties under a max-pool are the rule."""
-    raw = np.kron(np.random.default_rng(0).integers(0, 256, (5, 3, 4, 4), np.uint8), np.ones((1, 1, 7, 7), np.uint8))
+    raw = np.kron(
+        np.random.default_rng(0).integers(0, 256, (5, 3, 4, 4), np.uint8),
+        np.ones((1, 1, 7, 7), np.uint8),
+    )
     same_weights(case("4conv", method, seed=2, raw=True).on(raw))
 
 
@@ -76,7 +82,11 @@ def test_pictures_equal_pytorch(kind: str, method: str) -> None:
     """As on photographs; benchmarks/golden.py does the same with pictures of one's own, in full size."""
 
     def draw(seed: int) -> Case:
-        raw = characters(5) if kind == "characters" else scenes(5, 28, np.random.default_rng(19 + seed))
+        raw = (
+            characters(5)
+            if kind == "characters"
+            else scenes(5, 28, np.random.default_rng(19 + seed))
+        )
         return case("4conv", method, seed=19 + seed, raw=True).on(raw)
 
     same_weights_mostly(draw)
@@ -85,14 +95,18 @@ def test_pictures_equal_pytorch(kind: str, method: str) -> None:
 @pytest.mark.parametrize("method", ["maml", "pmeta"])
 def test_steps_of_a_deep_network_are_as_near_to_float64_as_pytorch(method: str) -> None:
     """ResNet12 at 84x84, with a quarter of its channels."""
-    c = case("resnet12-84", method, seed=20, raw=True, n=1, steps=2).on(scenes(1, 84, np.random.default_rng(20)))
+    c = case("resnet12-84", method, seed=20, raw=True, n=1, steps=2).on(
+        scenes(1, 84, np.random.default_rng(20))
+    )
     check_steps(step_errors(c, c.device()))
 
 
 def test_the_rule_for_steps_can_fail() -> None:
     check_steps(StepErrors(5e-5, 1e-6, 0.01))
     check_steps(StepErrors(1e-3, 2e-3, 0.01))
-    with pytest.raises(AssertionError, match=r"the engine is 2.0e-03 from float64, PyTorch 1.0e-03"):
+    with pytest.raises(
+        AssertionError, match=r"the engine is 2.0e-03 from float64, PyTorch 1.0e-03"
+    ):
         check_steps(StepErrors(2e-3, 1e-3, 0.01))
     with pytest.raises(AssertionError, match=r"is 1.0e-01 of its length from that of PyTorch"):
         check_steps(StepErrors(1e-5, 1e-5, 0.1))
@@ -197,14 +211,22 @@ def among_three(c: Case) -> Case:
     """The same model, which the binding takes for one whose outputs are repeated."""
     data = c.exported.data
     at, size = (flatfile.header(data)[name] for name in ("at_meta", "meta_bytes"))
-    text = json.dumps({**flatfile.meta(data), "repeated": True}, separators=(",", ":")).encode().ljust(size)
-    return c._replace(exported=replace(c.exported, data=flatfile.seal(data[:at] + text + data[at + size :])))
+    text = (
+        json.dumps({**flatfile.meta(data), "repeated": True}, separators=(",", ":"))
+        .encode()
+        .ljust(size)
+    )
+    return c._replace(
+        exported=replace(c.exported, data=flatfile.seal(data[:at] + text + data[at + size :]))
+    )
 
 
 @pytest.mark.parametrize("kind", ["4conv", "resnet12", "mlp", "depthwise"])
 def test_fewer_classes_equal_pytorch(kind: str) -> None:
     """The softmax runs over the outputs that have labels; the others are left alone."""
-    same_weights_mostly(lambda seed: among_three(case(kind, "pmeta", seed=25 + seed, n=3)), among(3))
+    same_weights_mostly(
+        lambda seed: among_three(case(kind, "pmeta", seed=25 + seed, n=3)), among(3)
+    )
     c = among_three(case(kind, "pmeta", seed=25, n=3))
     with pytest.raises(AssertionError, match=r"did not move as in PyTorch|from PyTorch"):
         same_weights(c)  # the test of the test
@@ -216,7 +238,9 @@ def test_fewer_classes_equal_pytorch(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["4conv", "mlp"])
 def test_outputs_that_are_repeated_equal_pytorch(kind: str) -> None:
-    c = case(kind, "pmeta", seed=25, n=3, live=["conv4", "fc"] if kind == "4conv" else ["2", "4"]).repeated()
+    c = case(
+        kind, "pmeta", seed=25, n=3, live=["conv4", "fc"] if kind == "4conv" else ["2", "4"]
+    ).repeated()
     assert c.device().repeated
     same_weights(c, among(3))
 
@@ -256,15 +280,15 @@ def test_classes_are_checked() -> None:
     c = case("mlp", "maml", seed=26)
     model = c.device()
     with pytest.raises(device.EngineError, match="and classes at most as many as outputs"):
-        model._call("pm_classes", 6)
+        model._call("pmeta_classes", 6)
     with pytest.raises(device.EngineError, match="an argument is null, or a size"):
-        model._call("pm_classes", 0)
-    model._call("pm_classes", 2)
-    model._call("pm_begin", 1)
+        model._call("pmeta_classes", 0)
+    model._call("pmeta_classes", 2)
+    model._call("pmeta_begin", 1)
     with pytest.raises(device.EngineError, match="out of order"):
-        model._call("pm_classes", 3)
+        model._call("pmeta_classes", 3)
     with pytest.raises(device.EngineError, match="0 to classes - 1"):
-        model._call("pm_feed", c.raw.ctypes.data, 2, None)
+        model._call("pmeta_feed", c.raw.ctypes.data, 2, None)
     at = flatfile.CRC_FROM + 4 * flatfile.FIELDS.index("classes")
     data = c.exported.data
     with pytest.raises(device.EngineError, match="does not fit"):
@@ -284,13 +308,17 @@ def test_an_episode_with_a_loss_of_the_callers() -> None:
     model = device.DeviceModel(export(net, meta, method, (7, 6)).data)
     model.adapt_with(x.numpy(), lambda i, out: (out - target[i].numpy()) / 4)
     for name, w in model.weights().items():
-        np.testing.assert_allclose(w, want[name].detach().numpy(), rtol=0, atol=TOLERANCE * float(want[name].abs().max()))
+        np.testing.assert_allclose(
+            w, want[name].detach().numpy(), rtol=0, atol=TOLERANCE * float(want[name].abs().max())
+        )
     assert model.scores(x.numpy()).shape == (4, 7, 2)
     with pytest.raises(ValueError, match="use adapt_with"):
         model.adapt(x.numpy(), [0] * 4)
     acting = device.DeviceModel(export(net, meta, method, (1, 6)).data)
     acting.restore(model.state())  # what learnt from episodes acts on one observation
-    np.testing.assert_allclose(acting.scores(x[:1, :1].numpy())[0], model.scores(x[:1].numpy())[0, 0], atol=1e-5)
+    np.testing.assert_allclose(
+        acting.scores(x[:1, :1].numpy())[0], model.scores(x[:1].numpy())[0, 0], atol=1e-5
+    )
     assert model.meta["alone"]["log_std"]["alpha"] == meta.alpha[:, -1].tolist()
 
 
@@ -302,7 +330,9 @@ def test_predictions_agree_over_100_tasks() -> None:
     y = torch.arange(5).repeat(3)
     agree = right = 0
     for _ in range(100):
-        pattern = torch.nn.functional.interpolate(torch.randn(5, 3, 4, 4, generator=generator), (28, 28))
+        pattern = torch.nn.functional.interpolate(
+            torch.randn(5, 3, 4, 4, generator=generator), (28, 28)
+        )
         x = pattern[y] + 0.1 * torch.randn(15, 3, 28, 28, generator=generator)
         with torch.no_grad():
             want = c.net.run(_adapted(loop, c, x[:5]), x[5:])[0].argmax(1).numpy()

@@ -103,7 +103,9 @@ def test_second_derivatives_are_those_of_pytorch():
     w = torch.randn(32, 16, 3, 3, generator=generator(4))
     tensors = [images(2, 16, 5, 7, 1), w, images(2, 32, 5, 7, 2), images(2, 16, 5, 7, 3)]
     ours = second(tensors, lambda x, w: Conv.apply(x, w, PLAIN))
-    theirs = second([t.double() for t in tensors], lambda x, w: torch.nn.functional.conv2d(x, w, padding=1))
+    theirs = second(
+        [t.double() for t in tensors], lambda x, w: torch.nn.functional.conv2d(x, w, padding=1)
+    )
     for a, b in zip(ours, theirs, strict=True):
         close(a, b)
 
@@ -158,8 +160,18 @@ def test_the_default_type_and_device_do_not_matter():
         x_hat, _, place, mean, r = pooled
         g_x, m, a = norm_pool_compiled.backward(x_hat, None, x, x_hat, None, place, mean, r, 4)
         twice = norm_pool_compiled.twice(x, x_hat, x, x_hat, place, mean, r, m, a, 4)
-        gradients = [conv_compiled.weight_gradient(g, x, weight), conv_compiled.weight_gradient(g, thin, g_thin)]
-        return [conv_compiled.output(x, weight), conv_compiled.input_gradient(g, weight), *gradients, *pooled, g_x, *twice]
+        gradients = [
+            conv_compiled.weight_gradient(g, x, weight),
+            conv_compiled.weight_gradient(g, thin, g_thin),
+        ]
+        return [
+            conv_compiled.output(x, weight),
+            conv_compiled.input_gradient(g, weight),
+            *gradients,
+            *pooled,
+            g_x,
+            *twice,
+        ]
 
     expected = all_of_them()
     with defaults(torch.float64, "meta"):
@@ -174,7 +186,9 @@ def test_a_batch_of_no_images():
     g_x, g_w = torch.autograd.grad(y, (x, w), torch.empty_like(y))
     assert (y.shape, g_x.shape) == (x.shape, x.shape)
     assert not g_w.any()
-    assert not conv_compiled.weight_gradient(images(0, 32, 6, 6, 0), images(0, 3, 6, 6, 0), torch.ones(32, 3, 3, 3)).any()
+    assert not conv_compiled.weight_gradient(
+        images(0, 32, 6, 6, 0), images(0, 3, 6, 6, 0), torch.ones(32, 3, 3, 3)
+    ).any()
 
 
 def test_parts_of_larger_tensors():

@@ -34,7 +34,9 @@ def test_values_and_gradients_are_those_of_the_norm_and_the_pool(size):
     g = [torch.randn(t.shape, generator=generator(1), dtype=t.dtype) for t in theirs]
     for a, b in zip(ours, theirs, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(torch.autograd.grad(ours, x, g), torch.autograd.grad(theirs, x, g), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        torch.autograd.grad(ours, x, g), torch.autograd.grad(theirs, x, g), rtol=1e-12, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -63,7 +65,9 @@ def test_constant_images_give_finite_values():
 
 def test_a_third_derivative_is_refused_with_the_way_out():
     x, weight = inputs((2, 6, 4, 4))
-    (g,) = torch.autograd.grad((norm_pool(x, weight, 3, 0.1).x_hat ** 2).sum(), x, create_graph=True)
+    (g,) = torch.autograd.grad(
+        (norm_pool(x, weight, 3, 0.1).x_hat ** 2).sum(), x, create_graph=True
+    )
     with pytest.raises(NotImplementedError, match="set pool_first=False"):
         torch.autograd.grad((g**2).sum(), x, create_graph=True)
 
@@ -84,8 +88,12 @@ def test_memory_layout_of_the_input_does_not_matter():
 @pytest.mark.parametrize("size", [*SIZES, (2, 36, 9, 8)])
 def test_the_c_kernels_give_what_the_eager_passes_give_in_float64(size):
     assert norm_pool_compiled.takes(torch.zeros(size)), "the C kernels could not be compiled"
-    x = torch.randn(size, generator=generator(), dtype=torch.float64).contiguous(memory_format=torch.channels_last)
-    weight = torch.tensor([0.5, -2.0, 1.0, -0.1, 3.0, 0.0], dtype=torch.float64).repeat(6)[: size[1]]
+    x = torch.randn(size, generator=generator(), dtype=torch.float64).contiguous(
+        memory_format=torch.channels_last
+    )
+    weight = torch.tensor([0.5, -2.0, 1.0, -0.1, 3.0, 0.0], dtype=torch.float64).repeat(6)[
+        : size[1]
+    ]
 
     def passes(module: ModuleType, dtype: torch.dtype) -> list[Tensor]:
         draw = generator(1)
@@ -98,9 +106,23 @@ def test_the_c_kernels_give_what_the_eager_passes_give_in_float64(size):
         g, g_v = noise(x_hat), noise(v)
         g_x, m, a = module.backward(g, g_v, x_, x_hat, v, place, mean, r, 3)
         g_x_alone, *_ = module.backward(g, None, x_, x_hat, None, place, mean, r, 3)
-        return [x_hat, v, mean, r, g_x, m, a, g_x_alone, *module.twice(noise(x_), g, x_, x_hat, place, mean, r, m, a, 3)]
+        return [
+            x_hat,
+            v,
+            mean,
+            r,
+            g_x,
+            m,
+            a,
+            g_x_alone,
+            *module.twice(noise(x_), g, x_, x_hat, place, mean, r, m, a, 3),
+        ]
 
-    for c, eager in zip(passes(norm_pool_compiled, torch.float32), passes(norm_pool_eager, torch.float64), strict=True):
+    for c, eager in zip(
+        passes(norm_pool_compiled, torch.float32),
+        passes(norm_pool_eager, torch.float64),
+        strict=True,
+    ):
         torch.testing.assert_close(c.double(), eager, rtol=2e-5, atol=2e-5)
 
 

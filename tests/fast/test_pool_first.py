@@ -52,17 +52,26 @@ READ = {
 }
 
 
-def assert_same(net: Network, method: Method, shape: tuple[int, ...], batch: int | None = None) -> None:
+def assert_same(
+    net: Network, method: Method, shape: tuple[int, ...], batch: int | None = None
+) -> None:
     meta = meta_of(net, method)
-    loops = [InnerLoop(net, method, batch=batch, second_order=True, pool_first=first) for first in (True, False)]
+    loops = [
+        InnerLoop(net, method, batch=batch, second_order=True, pool_first=first)
+        for first in (True, False)
+    ]
     ours, plain = (task_gradient(loop, meta, task(shape)) for loop in loops)
     assert ours.loss == pytest.approx(plain.loss, abs=1e-12)
     for name, g in plain.gradients.items():
-        torch.testing.assert_close(ours.gradients[name], g, rtol=1e-10, atol=1e-10 * float(g.abs().max()), msg=name)
+        torch.testing.assert_close(
+            ours.gradients[name], g, rtol=1e-10, atol=1e-10 * float(g.abs().max()), msg=name
+        )
 
 
 @pytest.mark.parametrize("batch", [None, 1, 2])
-@pytest.mark.parametrize("method", [*METHODS.values(), *ABLATIONS.values()], ids=[*METHODS, *ABLATIONS])
+@pytest.mark.parametrize(
+    "method", [*METHODS.values(), *ABLATIONS.values()], ids=[*METHODS, *ABLATIONS]
+)
 def test_the_meta_gradient_of_4conv_is_that_of_the_plain_pass(method, batch):
     net = network(FourConv(3, (3, 18, 18), channels=8, groups=2), (3, 18, 18))
     assert net.pooled == {"norm1", "norm2", "norm3", "norm4"}
@@ -80,7 +89,9 @@ def test_whatever_reads_the_norm_the_meta_gradient_is_that_of_the_plain_pass(nam
 
 def test_images_that_come_as_vectors():
     conv, norm = nn.Conv2d(3, 4, 3, padding=1), nn.GroupNorm(2, 4)
-    model = nn.Sequential(nn.Unflatten(1, (3, 6, 6)), conv, norm, nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 3))
+    model = nn.Sequential(
+        nn.Unflatten(1, (3, 6, 6)), conv, norm, nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 3)
+    )
     net = network(model, (108,))
     assert net.pooled == {"2"}
     assert_same(net, METHODS["pmeta"], (108,))
@@ -88,13 +99,17 @@ def test_images_that_come_as_vectors():
 
 def test_resnet12_and_batch_norm_are_left_as_they_are():
     assert not network(ResNet12(3, (3, 8, 8), widths=(8, 8), groups=2), (3, 8, 8)).pooled
-    assert not network(FourConv(3, (3, 16, 16), channels=4, norm="batch"), (3, 16, 16), batch_norm=True).pooled
+    assert not network(
+        FourConv(3, (3, 16, 16), channels=4, norm="batch"), (3, 16, 16), batch_norm=True
+    ).pooled
 
 
 def test_a_pooled_norm_is_held_at_a_quarter_of_the_places_with_its_channel_means():
     net = network(FourConv(3, (3, 18, 18), channels=8, groups=2), (3, 18, 18))
     x = task((3, 18, 18))[0]
-    full, pooled = (net.run(net.weights(), x, net.layers, pool_first=first)[1] for first in (False, True))
+    full, pooled = (
+        net.run(net.weights(), x, net.layers, pool_first=first)[1] for first in (False, True)
+    )
     assert full["norm1"].x.shape == (5, 8, 18, 18)
     assert pooled["norm1"].x.shape == (5, 8, 9, 9)
     assert pooled["norm1"].share == 0.25

@@ -45,9 +45,13 @@ def replays(gradients: TaskGradients) -> list[bool]:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("settings", [{}, {"second_order": False}, {"recompute": True}, {"batch": 2}], ids=str)
+@pytest.mark.parametrize(
+    "settings", [{}, {"second_order": False}, {"recompute": True}, {"batch": 2}], ids=str
+)
 @pytest.mark.parametrize("name", METHODS)
-def test_every_method_gives_the_same_to_the_bit(name: str, settings: dict[str, Any], dtype: torch.dtype) -> None:
+def test_every_method_gives_the_same_to_the_bit(
+    name: str, settings: dict[str, Any], dtype: torch.dtype
+) -> None:
     net = nets.network(nets.Residual(), SHAPE)
     loop = InnerLoop(net, METHODS[name], **{"second_order": True, **settings})
     meta = nets.meta_of(net, METHODS[name]).map(lambda t: t.to(dtype))
@@ -58,9 +62,15 @@ def test_every_method_gives_the_same_to_the_bit(name: str, settings: dict[str, A
 
 def test_our_own_kernels_are_operations_of_the_record() -> None:
     torch.manual_seed(0)
-    net = take_in(nn.Sequential(*_block(3), *_block(32), nn.Flatten(), nn.Linear(32 * 4 * 4, 3)), torch.zeros(1, 3, 16, 16))
+    net = take_in(
+        nn.Sequential(*_block(3), *_block(32), nn.Flatten(), nn.Linear(32 * 4 * 4, 3)),
+        torch.zeros(1, 3, 16, 16),
+    )
     meta = nets.meta_of(net, METHODS["pmeta"]).map(Tensor.float)
-    tasks = [tuple(t.float() if t.is_floating_point() else t for t in nets.task((3, 16, 16), seed=s)) for s in range(5)]
+    tasks = [
+        tuple(t.float() if t.is_floating_point() else t for t in nets.task((3, 16, 16), seed=s))
+        for s in range(5)
+    ]
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -71,18 +81,35 @@ def test_our_own_kernels_are_operations_of_the_record() -> None:
     (record,) = gradients.replays.records.values()
     assert record
     kernels = {
-        node.target.__name__ for node in record.module.graph.nodes if getattr(node.target, "__module__", "")[:6] == "pmeta."
+        node.target.__name__
+        for node in record.module.graph.nodes
+        if getattr(node.target, "__module__", "")[:6] == "pmeta."
     }
-    assert {"output", "weight_gradient", "input_gradient", "forward", "backward", "twice"} <= kernels
+    assert {
+        "output",
+        "weight_gradient",
+        "input_gradient",
+        "forward",
+        "backward",
+        "twice",
+    } <= kernels
 
 
 def _block(inputs: int) -> list[nn.Module]:
-    return [nn.Conv2d(inputs, 32, 3, padding=1, bias=False), nn.GroupNorm(8, 32), nn.ReLU(), nn.MaxPool2d(2)]
+    return [
+        nn.Conv2d(inputs, 32, 3, padding=1, bias=False),
+        nn.GroupNorm(8, 32),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+    ]
 
 
 def test_other_masks_and_other_sizes_are_recorded_anew() -> None:
     net = nets.network(nets.Residual(), SHAPE)
-    loop, meta = InnerLoop(net, METHODS["pmeta"], second_order=True), nets.meta_of(net, METHODS["pmeta"])
+    loop, meta = (
+        InnerLoop(net, METHODS["pmeta"], second_order=True),
+        nets.meta_of(net, METHODS["pmeta"]),
+    )
     tasks = [nets.task(SHAPE, seed=seed) for seed in range(4)]
     gradients = follows(loop, meta, tasks)
     mask = meta.mask.clone()
@@ -96,7 +123,10 @@ def test_other_masks_and_other_sizes_are_recorded_anew() -> None:
 
 def test_a_task_that_is_not_finite_is_left_out() -> None:
     net = nets.network(nets.Residual(), SHAPE)
-    loop, meta = InnerLoop(net, METHODS["maml"], second_order=True), nets.meta_of(net, METHODS["maml"])
+    loop, meta = (
+        InnerLoop(net, METHODS["maml"], second_order=True),
+        nets.meta_of(net, METHODS["maml"]),
+    )
     gradients = follows(loop, meta, [nets.task(SHAPE, seed=seed) for seed in range(4)])
     x, y, x_query, y_query = nets.task(SHAPE)
     found = gradients(meta, (x * torch.inf, y, x_query, y_query))
@@ -136,14 +166,19 @@ def test_a_model_that_cannot_be_replayed_is_computed(reads: bool) -> None:
 def learns_of_changes(loss: Loss, tasks: list[Any]) -> list[bool]:
     """Whether records are relied on after tasks whose gradients are all right."""
     torch.manual_seed(0)
-    net = take_in(nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)).double(), torch.zeros(1, 4, dtype=torch.float64))
+    net = take_in(
+        nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)).double(),
+        torch.zeros(1, 4, dtype=torch.float64),
+    )
     loop = InnerLoop(net, METHODS["maml"], loss, second_order=True)
     return replays(follows(loop, nets.meta_of(net, METHODS["maml"]), tasks))
 
 
 def test_sizes_that_depend_on_values() -> None:
     def loss(output: Tensor, y: Tensor) -> Tensor:  # where y is -1 there is no label
-        return F.cross_entropy(output, y, reduction="none", ignore_index=-1) * (len(y) / len(y[y >= 0]))
+        return F.cross_entropy(output, y, reduction="none", ignore_index=-1) * (
+            len(y) / len(y[y >= 0])
+        )
 
     tasks = []
     for seed in range(5):
@@ -161,7 +196,10 @@ def test_values_that_are_compared() -> None:
 
 def test_support_and_query_in_one_memory() -> None:
     tasks = [nets.task((4,), seed=seed) for seed in range(6)]
-    alike, apart = [(x, y, x, y) for x, y, *_ in tasks], [(*a[:2], *b[:2]) for a, b in pairwise(tasks)]
+    alike, apart = (
+        [(x, y, x, y) for x, y, *_ in tasks],
+        [(*a[:2], *b[:2]) for a, b in pairwise(tasks)],
+    )
     assert learns_of_changes(cross_entropy, [*alike, *apart]) == [True]
 
 
@@ -170,7 +208,10 @@ def test_regression_is_replayed_though_it_has_no_right_answers() -> None:
         return (output[:, 0] - y).square()
 
     torch.manual_seed(0)
-    net = take_in(nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 1)).double(), torch.zeros(1, 4, dtype=torch.float64))
+    net = take_in(
+        nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 1)).double(),
+        torch.zeros(1, 4, dtype=torch.float64),
+    )
     gradients = TaskGradients(InnerLoop(net, METHODS["maml"], loss, second_order=True))
     for seed in range(4):
         x, y, x_query, y_query = nets.task((4,), seed=seed)
@@ -192,16 +233,30 @@ def test_a_number_that_python_changes_late_is_noticed() -> None:
 def test_replay_can_be_turned_off() -> None:
     net = nets.network(nets.Residual(), SHAPE)
     loop = InnerLoop(net, METHODS["maml"], second_order=True, replay=False)
-    assert replays(follows(loop, nets.meta_of(net, METHODS["maml"]), [nets.task(SHAPE, seed=seed) for seed in range(4)])) == []
+    assert (
+        replays(
+            follows(
+                loop,
+                nets.meta_of(net, METHODS["maml"]),
+                [nets.task(SHAPE, seed=seed) for seed in range(4)],
+            )
+        )
+        == []
+    )
 
 
 def check(compute: replay.Compute, *shapes: tuple[int, ...], share: bool = True) -> Replay:
     """The record of `compute`, tried on other inputs than those it was made with."""
-    first, *others = ([torch.randn(shape, generator=nets.generator(s)) for shape in shapes] for s in range(3))
+    first, *others = (
+        [torch.randn(shape, generator=nets.generator(s)) for shape in shapes] for s in range(3)
+    )
     record = Replay(compute, first, share)
     for inputs in others:
         expected = compute(*(t.clone() for t in inputs))
-        assert all(torch.equal(a, b) for a, b in zip(expected, record(*(t.clone() for t in inputs)), strict=True))
+        assert all(
+            torch.equal(a, b)
+            for a, b in zip(expected, record(*(t.clone() for t in inputs)), strict=True)
+        )
     return record
 
 
@@ -245,7 +300,10 @@ def test_what_is_computed_twice_is_computed_once_where_that_is_wanted() -> None:
         return [x.sin() + x.sin()]
 
     counts = [
-        sum(node.target is torch.ops.aten.sin.default for node in check(compute, (3,), share=share).module.graph.nodes)
+        sum(
+            node.target is torch.ops.aten.sin.default
+            for node in check(compute, (3,), share=share).module.graph.nodes
+        )
         for share in (True, False)
     ]
     assert counts == [1, 2]

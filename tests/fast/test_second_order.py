@@ -74,7 +74,9 @@ def test_conv_of_integers() -> None:
     y = (3 + 8, 4 + 10); g(x) = (1, 2 + 10, 20); g(w) = (3 + 40, 4 + 50).
     """
     s = ConvShape((1,), (0,), (1,), 1)
-    w, x, g = (torch.tensor([[v]], dtype=torch.float32) for v in ([1.0, 2.0], [3.0, 4.0, 5.0], [1.0, 10.0]))
+    w, x, g = (
+        torch.tensor([[v]], dtype=torch.float32) for v in ([1.0, 2.0], [3.0, 4.0, 5.0], [1.0, 10.0])
+    )
     assert Conv.apply(x, w, s).tolist() == [[[11, 14]]]
     assert ConvInputGrad.apply(g, x, w, s).tolist() == [[[1, 12, 20]]]
     assert ConvWeightGrad.apply(g, x, w, s).tolist() == [[[43, 54]]]
@@ -103,13 +105,17 @@ def test_a_gate_opens_after_an_error() -> None:
     assert gate.is_open
 
 
-@pytest.mark.parametrize(("shape", "groups"), [((2, 4, 3, 3), 2), ((2, 6, 5), 3), ((3, 4), 1), ((2, 4, 2, 2), 4)])
+@pytest.mark.parametrize(
+    ("shape", "groups"), [((2, 4, 3, 3), 2), ((2, 6, 5), 3), ((3, 4), 1), ((2, 4, 2, 2), 4)]
+)
 def test_normalise_is_pytorchs(shape: tuple[int, ...], groups: int) -> None:
     x, g = draw(*shape, seed=1), draw(*shape, seed=2)
     results = []
     for x_hat in (normalise(x, groups, 1e-5), F.group_norm(x, groups, eps=1e-5)):
         (gx,) = torch.autograd.grad((x_hat * g).sum(), [x], create_graph=True)
-        results.append((x_hat, gx, *torch.autograd.grad(gx.pow(3).sum() + x_hat.pow(3).sum(), [x, g])))
+        results.append(
+            (x_hat, gx, *torch.autograd.grad(gx.pow(3).sum() + x_hat.pow(3).sum(), [x, g]))
+        )
     torch.testing.assert_close(results[0], results[1], rtol=1e-10, atol=1e-10)
 
 
@@ -127,7 +133,9 @@ def test_normalise_of_integers() -> None:
 
 def test_normalise_of_a_strided_tensor() -> None:
     x = draw(2, 3, 4, seed=1).transpose(1, 2)  # (2, 4, 3), not contiguous
-    torch.testing.assert_close(normalise(x, 2, 1e-5), F.group_norm(x, 2, eps=1e-5), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        normalise(x, 2, 1e-5), F.group_norm(x, 2, eps=1e-5), rtol=1e-12, atol=1e-12
+    )
 
 
 def test_normalise_can_be_differentiated_further() -> None:
@@ -141,8 +149,14 @@ def test_normalise_can_be_differentiated_further() -> None:
 
 
 @pytest.mark.parametrize("out_channels", [1, 3])
-def test_the_weight_gradient_of_one_input_channel_is_pytorchs_in_any_layout(out_channels: int) -> None:
-    x, w, g = draw(2, 1, 5, 5, seed=1), draw(out_channels, 1, 3, 3, seed=2), draw(2, out_channels, 5, 5, seed=3).detach()
+def test_the_weight_gradient_of_one_input_channel_is_pytorchs_in_any_layout(
+    out_channels: int,
+) -> None:
+    x, w, g = (
+        draw(2, 1, 5, 5, seed=1),
+        draw(out_channels, 1, 3, 3, seed=2),
+        draw(2, out_channels, 5, 5, seed=3).detach(),
+    )
     shape = ConvShape((1, 1), (1, 1), (1, 1), 1)
     (expected,) = torch.autograd.grad(F.conv2d(x, w, padding=1), w, g)
     for layout in (torch.contiguous_format, torch.channels_last):

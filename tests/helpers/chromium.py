@@ -30,7 +30,9 @@ FLAGS = [
 ]
 PATIENCE = 120
 """Seconds after which a browser that says nothing is given up."""
-BROKEN = "[...document.images].filter(i => !i.complete || !i.naturalWidth).map(i => i.src.slice(0, 80))"
+BROKEN = (
+    "[...document.images].filter(i => !i.complete || !i.naturalWidth).map(i => i.src.slice(0, 80))"
+)
 
 
 def find() -> str | None:
@@ -47,7 +49,9 @@ class Page:
         self.events: list[dict[str, Any]] = []
         self.session: str | None = None
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)[
+            "sessionId"
+        ]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
 
@@ -67,7 +71,9 @@ class Page:
 
     def _read(self) -> dict[str, Any]:
         while b"\0" not in self.rest:
-            assert select.select([self.back], [], [], PATIENCE)[0], f"Chromium has said nothing for {PATIENCE} seconds"
+            assert select.select([self.back], [], [], PATIENCE)[0], (
+                f"Chromium has said nothing for {PATIENCE} seconds"
+            )
             more = os.read(self.back, 1 << 20)
             assert more, "Chromium has ended"
             self.rest += more
@@ -76,18 +82,28 @@ class Page:
 
     def open(self, path: Path, width: int = 1200, height: int = 900, dark: bool = False) -> None:
         """Show a file in a window of this width, and wait until all of it is loaded."""
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=width < 600,
+        )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         self.events.clear()
         self.call("Page.navigate", url=path.resolve().as_uri())
         while not any(e["method"] == "Page.loadEventFired" for e in self.events):
             self.events.append(self._read())
-        self.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        self.evaluate(
+            "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+        )
 
     def evaluate(self, script: str) -> Any:
         """The value of an expression in the page."""
-        found = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        found = self.call(
+            "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
+        )
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
@@ -97,7 +113,9 @@ class Page:
         for event in self.events:
             kind, params = event["method"], event["params"]
             if kind == "Runtime.exceptionThrown":
-                found.append(f"exception: {params['exceptionDetails'].get('exception', {}).get('description')}")
+                found.append(
+                    f"exception: {params['exceptionDetails'].get('exception', {}).get('description')}"
+                )
             elif kind == "Runtime.consoleAPICalled":
                 found.append(f"console: {params['args']}")
             elif kind == "Log.entryAdded":
@@ -127,7 +145,9 @@ def chromium(binary: str) -> Iterator[Page]:
 
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         command = [binary, *FLAGS, f"--user-data-dir={profile}"]
-        with subprocess.Popen(command, pass_fds=(3, 4), preexec_fn=wire, stderr=subprocess.DEVNULL) as process:
+        with subprocess.Popen(
+            command, pass_fds=(3, 4), preexec_fn=wire, stderr=subprocess.DEVNULL
+        ) as process:
             os.close(for_it)
             os.close(from_it)
             try:

@@ -26,7 +26,10 @@ def reference(c: Case, dtype: torch.dtype = torch.float32, loss: Loss = cross_en
 
 def errors(got: Weights, want: Weights) -> dict[str, float]:
     """By tensor: the largest difference, relative to the largest weight."""
-    return {name: float(np.abs(w - want[name]).max() / np.abs(want[name]).max()) for name, w in got.items()}
+    return {
+        name: float(np.abs(w - want[name]).max() / np.abs(want[name]).max())
+        for name, w in got.items()
+    }
 
 
 def check(c: Case, got: Weights, loss: Loss = cross_entropy) -> None:
@@ -35,7 +38,9 @@ def check(c: Case, got: Weights, loss: Loss = cross_entropy) -> None:
     for name, error in errors(got, want).items():
         assert error <= TOLERANCE, f"{name} is {error:.1e} from PyTorch"
         moved = np.abs(want[name] - c.meta.w[name].numpy()).max()
-        assert np.abs(got[name] - want[name]).max() <= 0.02 * moved + 1e-7, f"{name} did not move as in PyTorch"
+        assert np.abs(got[name] - want[name]).max() <= 0.02 * moved + 1e-7, (
+            f"{name} did not move as in PyTorch"
+        )
     frozen = [name for name in c.meta.w if name not in got]
     assert all(np.array_equal(want[name], c.meta.w[name].numpy()) for name in frozen)
 
@@ -44,13 +49,15 @@ def follow(model: DeviceModel, c: Case, path: Sequence[Weights]) -> list[Weights
     """The engine's steps, each from the weights of `path` instead of its own last ones."""
     after = []
     model.reset()
-    model._call("pm_begin", len(c.raw))
+    model._call("pmeta_begin", len(c.raw))
     for start in path:
-        state = np.concatenate([start[entry["name"]].ravel() for entry in model.meta["state"]]).astype(np.float32)
+        state = np.concatenate(
+            [start[entry["name"]].ravel() for entry in model.meta["state"]]
+        ).astype(np.float32)
         model._arena[: state.nbytes] = state.view(np.uint8)
         for sample, label in zip(np.ascontiguousarray(c.raw), c.y.tolist(), strict=True):
-            model._call("pm_feed", sample.ctypes.data, label, None)
-        model._call("pm_step")
+            model._call("pmeta_feed", sample.ctypes.data, label, None)
+        model._call("pmeta_step")
         after.append(model.weights())
     return after
 
@@ -73,13 +80,23 @@ def step_errors(c: Case, model: DeviceModel) -> StepErrors:
     worst = StepErrors(0.0, 0.0, 0.0)
     for k, got in enumerate(follow(model, c, plain[:-1])):
         start = {name: w.double() for name, w in path[k].items()}
-        exact = {name: w.detach().numpy() for name, w in loop.step(double, start, k, (c.x.double(), c.y))[0].items()}
+        exact = {
+            name: w.detach().numpy()
+            for name, w in loop.step(double, start, k, (c.x.double(), c.y))[0].items()
+        }
         for layer in {name.rpartition(".")[0] for name in got}:
             names = [name for name in got if name.rpartition(".")[0] == layer]
             size = max(np.abs(exact[name]).max() for name in names)
             moved = max(np.abs(exact[name] - plain[k][name]).max() for name in names)
-            apart = [max(np.abs(w[name] - exact[name]).max() for name in names) for w in (got, plain[k + 1])]
-            found = (apart[0] / size, apart[1] / size, apart[0] / moved if moved > 1e-5 * size else 0.0)
+            apart = [
+                max(np.abs(w[name] - exact[name]).max() for name in names)
+                for w in (got, plain[k + 1])
+            ]
+            found = (
+                apart[0] / size,
+                apart[1] / size,
+                apart[0] / moved if moved > 1e-5 * size else 0.0,
+            )
             worst = StepErrors(*(float(max(pair)) for pair in zip(worst, found, strict=True)))
     return worst
 
@@ -88,5 +105,9 @@ def check_steps(e: StepErrors) -> None:
     """The rule for pictures and deep networks, where K steps multiply what one pixel beyond a kink does (1e-3 of a gradient, in
     PyTorch's float32 as in the engine) until neither is near float64: each step from the same weights, and a whole layer at a
     time. The engine is within the tolerance of float64 or no further from it than PyTorch, and has gone the same way."""
-    assert e.engine <= max(TOLERANCE, e.single), f"the engine is {e.engine:.1e} from float64, PyTorch {e.single:.1e}"
-    assert e.moved <= 0.02, f"a step of the engine is {e.moved:.1e} of its length from that of PyTorch"
+    assert e.engine <= max(TOLERANCE, e.single), (
+        f"the engine is {e.engine:.1e} from float64, PyTorch {e.single:.1e}"
+    )
+    assert e.moved <= 0.02, (
+        f"a step of the engine is {e.moved:.1e} of its length from that of PyTorch"
+    )

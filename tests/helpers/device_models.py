@@ -23,9 +23,19 @@ class Depthwise(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.a, self.norm_a = nn.Conv2d(3, 12, 3, stride=2, padding=1), nn.GroupNorm(3, 12)
-        self.depthwise, self.norm_b = nn.Conv2d(12, 12, 3, padding=1, groups=12), nn.GroupNorm(4, 12)
-        self.pointwise, self.c = nn.Conv2d(12, 20, 1), nn.Conv2d(20, 20, 3, stride=2, padding=2, dilation=2, groups=4)
-        self.d, self.fc1, self.fc = nn.Conv2d(20, 20, 1, bias=False), nn.Linear(20, 9), nn.Linear(9, 5)
+        self.depthwise, self.norm_b = (
+            nn.Conv2d(12, 12, 3, padding=1, groups=12),
+            nn.GroupNorm(4, 12),
+        )
+        self.pointwise, self.c = (
+            nn.Conv2d(12, 20, 1),
+            nn.Conv2d(20, 20, 3, stride=2, padding=2, dilation=2, groups=4),
+        )
+        self.d, self.fc1, self.fc = (
+            nn.Conv2d(20, 20, 1, bias=False),
+            nn.Linear(20, 9),
+            nn.Linear(9, 5),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         x = F.relu6(self.norm_a(self.a(x)))
@@ -41,7 +51,11 @@ class Signal(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.a, self.norm_a = nn.Conv1d(4, 8, 5, padding=2), nn.GroupNorm(2, 8)
-        self.b, self.norm_b, self.fc = nn.Conv1d(8, 8, 3, stride=2, groups=2), nn.GroupNorm(1, 8), nn.Linear(48, 5)
+        self.b, self.norm_b, self.fc = (
+            nn.Conv1d(8, 8, 3, stride=2, groups=2),
+            nn.GroupNorm(1, 8),
+            nn.Linear(48, 5),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.norm_b(F.relu(self.b(F.max_pool1d(F.relu(self.norm_a(self.a(x))), 2))))
@@ -50,17 +64,32 @@ class Signal(nn.Module):
 
 def norm_first() -> nn.Module:
     """A model that begins with something else than a layer that reads raw pixels."""
-    body = (nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AvgPool2d(2), nn.GroupNorm(2, 8), nn.Flatten(), nn.Linear(392, 5))
+    body = (
+        nn.Conv2d(3, 8, 3),
+        nn.ReLU(),
+        nn.AvgPool2d(2),
+        nn.GroupNorm(2, 8),
+        nn.Flatten(),
+        nn.Linear(392, 5),
+    )
     return nn.Sequential(nn.GroupNorm(1, 3), *body)
 
 
 def long_signal() -> nn.Module:
     """A window as long as a second of sound, in which one sample counts little."""
-    return nn.Sequential(nn.Conv1d(1, 6, 9, stride=2), nn.ReLU(), nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(6, 5))
+    return nn.Sequential(
+        nn.Conv1d(1, 6, 9, stride=2),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool1d(1),
+        nn.Flatten(),
+        nn.Linear(6, 5),
+    )
 
 
 def mlp() -> nn.Module:
-    return nn.Sequential(nn.Linear(20, 30), nn.ReLU(), nn.Linear(30, 30), nn.ReLU(), nn.Linear(30, 5))
+    return nn.Sequential(
+        nn.Linear(20, 30), nn.ReLU(), nn.Linear(30, 30), nn.ReLU(), nn.Linear(30, 5)
+    )
 
 
 SHAPES: dict[str, tuple[int, ...]] = {
@@ -78,8 +107,16 @@ SHAPES: dict[str, tuple[int, ...]] = {
 
 
 GOLDEN = [
-    *((kind, method, 1) for kind in ("4conv", "resnet12", "mlp", "depthwise") for method in METHODS),
-    *((kind, "pmeta", batch) for kind in ("4conv", "resnet12", "depthwise", "signal", "norm") for batch in (2, 5)),
+    *(
+        (kind, method, 1)
+        for kind in ("4conv", "resnet12", "mlp", "depthwise")
+        for method in METHODS
+    ),
+    *(
+        (kind, "pmeta", batch)
+        for kind in ("4conv", "resnet12", "depthwise", "signal", "norm")
+        for batch in (2, 5)
+    ),
 ]
 """Backbones, methods and micro-batches on which the engine must equal PyTorch."""
 
@@ -99,7 +136,11 @@ def network(kind: str, generator: torch.Generator) -> Network:
         "policy": lambda: MLPPolicy(6, 2, (10, 10)),
     }[kind]()
     shape = SHAPES.get(kind, (7, 6))
-    return take_in(initialise(model, generator), torch.zeros(1, *shape), extra=("log_std",) if kind == "policy" else ())
+    return take_in(
+        initialise(model, generator),
+        torch.zeros(1, *shape),
+        extra=("log_std",) if kind == "policy" else (),
+    )
 
 
 def trained(
@@ -119,7 +160,9 @@ def trained(
     for name in meta.attention:
         spread = 1.0 if name.endswith("alpha") else 0.5
         drawn = torch.randn(meta.attention[name].shape, generator=generator) * spread
-        p[f"attention/{name}"] = drawn * drawn.shape[-1] ** -0.5 if name.endswith(("W1", "W2")) else drawn
+        p[f"attention/{name}"] = (
+            drawn * drawn.shape[-1] ** -0.5 if name.endswith(("W1", "W2")) else drawn
+        )
     return meta.with_parameters(p).map(torch.Tensor.detach)
 
 
@@ -136,7 +179,9 @@ class Case(NamedTuple):
 
     def device(self) -> DeviceModel:
         """On an arena full of NaN."""
-        return DeviceModel(self.exported.data, arena=np.full(self.exported.arena_bytes, 255, np.uint8))
+        return DeviceModel(
+            self.exported.data, arena=np.full(self.exported.arena_bytes, 255, np.uint8)
+        )
 
     def repeated(self) -> "Case":
         """The same with a head whose outputs are its first two in turn."""
@@ -144,7 +189,10 @@ class Case(NamedTuple):
         for name in self.net.head.params:
             p[f"w/{name}"] = p[f"w/{name}"][torch.arange(len(p[f"w/{name}"])) % 2]
         meta = self.meta.with_parameters(p)
-        return self._replace(meta=meta, exported=export(self.net, meta, self.method, self.raw.shape[1:], batch=self.batch))
+        return self._replace(
+            meta=meta,
+            exported=export(self.net, meta, self.method, self.raw.shape[1:], batch=self.batch),
+        )
 
     def on(self, raw: np.ndarray) -> "Case":
         """The same with other raw samples."""
@@ -178,4 +226,6 @@ def case(
         shift=[-1.0] * channels,
         batch=batch,
     )
-    return Case(net, meta, m, exported, batch, x, (pixels.byte() if raw else x).numpy(), torch.arange(n) % 5)
+    return Case(
+        net, meta, m, exported, batch, x, (pixels.byte() if raw else x).numpy(), torch.arange(n) % 5
+    )

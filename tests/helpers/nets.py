@@ -41,7 +41,11 @@ class Pooled(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.conv, self.norm, self.fc = nn.Conv2d(2, 4, 3, padding=1, bias=False), nn.GroupNorm(2, 4), nn.Linear(36, 3)
+        self.conv, self.norm, self.fc = (
+            nn.Conv2d(2, 4, 3, padding=1, bias=False),
+            nn.GroupNorm(2, 4),
+            nn.Linear(36, 3),
+        )
 
     def forward(self, x: Tensor) -> Tensor:  # (B, 2, 6, 6) -> (B, 3)
         return self.fc(F.relu(F.max_pool2d(self.norm(self.conv(x)), 2)).flatten(1))
@@ -50,9 +54,13 @@ class Pooled(nn.Module):
 class Separable(nn.Module):
     """A user's own model: depthwise-separable and strided, with a residual, average pooling, and batch norm if asked."""
 
-    def __init__(self, width: int = 4, norm: Callable[[int], nn.Module] = lambda c: nn.GroupNorm(2, c)):
+    def __init__(
+        self, width: int = 4, norm: Callable[[int], nn.Module] = lambda c: nn.GroupNorm(2, c)
+    ):
         super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(2, width, 3, stride=2, padding=1, bias=False), norm(width), nn.ReLU())
+        self.stem = nn.Sequential(
+            nn.Conv2d(2, width, 3, stride=2, padding=1, bias=False), norm(width), nn.ReLU()
+        )
         self.depthwise = nn.Conv2d(width, width, 3, padding=1, groups=width, bias=False)
         self.norm = norm(width)
         self.pointwise = nn.Conv2d(width, width, 1)
@@ -101,7 +109,9 @@ def task(shape: tuple[int, ...], n_support: int = 5, n_query: int = 4, seed: int
     return x[:n_support], y[:n_support], x[n_support:], y[n_support:]
 
 
-def meta_of(net: Network, method: Method, inner_steps: int = 2, alpha_0: float = 0.1, seed: int = 4) -> Meta:
+def meta_of(
+    net: Network, method: Method, inner_steps: int = 2, alpha_0: float = 0.1, seed: int = 4
+) -> Meta:
     """A start in which every trained tensor matters: step sizes that differ, and attention with W2 that is not zero."""
     meta = init_meta(net, method, inner_steps, alpha_0, generator(seed))
     g = generator(seed + 1)

@@ -22,17 +22,26 @@ def _scene(size: int, rng: np.random.Generator) -> np.ndarray:
         (draw.ellipse if rng.random() < 0.5 else draw.rectangle)(box, fill=255)
         mask = mask.rotate(float(rng.uniform(0, 90)))
         picture = Image.composite(_field(size, rng), picture, mask)
-    pixels = np.asarray(picture.filter(ImageFilter.GaussianBlur(0.6)), np.float64) + rng.normal(0, 2, (size, size, 3))
+    pixels = np.asarray(picture.filter(ImageFilter.GaussianBlur(0.6)), np.float64) + rng.normal(
+        0, 2, (size, size, 3)
+    )
     return pixels.clip(0, 255).astype(np.uint8).transpose(2, 0, 1)
 
 
 def _field(size: int, rng: np.random.Generator) -> Image.Image:
     """A colour, in light that changes smoothly."""
-    light, colour = rng.random((3, 3, 1)) * 180 + 40, rng.normal(0, 30, (1, 1, 3)) + rng.normal(0, 10, (3, 3, 3))
-    return Image.fromarray((light + colour).clip(0, 255).astype(np.uint8)).resize((size, size), Image.Resampling.BICUBIC)
+    light, colour = (
+        rng.random((3, 3, 1)) * 180 + 40,
+        rng.normal(0, 30, (1, 1, 3)) + rng.normal(0, 10, (3, 3, 3)),
+    )
+    return Image.fromarray((light + colour).clip(0, 255).astype(np.uint8)).resize(
+        (size, size), Image.Resampling.BICUBIC
+    )
 
 
 def characters(n: int) -> np.ndarray:
     """Characters on a plain ground, in which most windows of a max-pool hold four equal pixels. (n, 3, 28, 28) uint8"""
-    drawn = [draw_samples(Glyph(chr(0x3B1 + i), ("DejaVuSans",)))[0] for i in range(n)]  # alpha, beta, ...
+    drawn = [
+        draw_samples(Glyph(chr(0x3B1 + i), ("DejaVuSans",)))[0] for i in range(n)
+    ]  # alpha, beta, ...
     return np.repeat(np.stack(drawn)[:, None], 3, axis=1)

@@ -13,7 +13,15 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from pmeta.cost.adaptation import max_survivors
-from pmeta.method.attention import Gammas, clip, has_scores, init_attention, scores, sparsify, unit_rms
+from pmeta.method.attention import (
+    Gammas,
+    clip,
+    has_scores,
+    init_attention,
+    scores,
+    sparsify,
+    unit_rms,
+)
 from pmeta.method.methods import METHODS, Method
 from tests.helpers.nets import Residual, generator, meta_of, network
 
@@ -28,7 +36,11 @@ def clipped(pi: list[float], rho: float) -> list[float]:
     ("pi", "rho", "gamma"),
     [
         ([0.125, 0.5, 0.125, 0.25], 0.0, [0.5, 2, 0.5, 1]),  # if rho = 0, do nothing
-        ([0.125, 0.5, 0.125, 0.25], 0.1, [0, 8 / 3.5, 2 / 3.5, 4 / 3.5]),  # 1/8 >= 0.1: of the equal ones goes the first
+        (
+            [0.125, 0.5, 0.125, 0.25],
+            0.1,
+            [0, 8 / 3.5, 2 / 3.5, 4 / 3.5],
+        ),  # 1/8 >= 0.1: of the equal ones goes the first
         ([0.125, 0.5, 0.125, 0.25], 0.25, [0, 8 / 3, 0, 4 / 3]),  # 1/8 + 1/8 >= 1/4
         ([0.125, 0.5, 0.125, 0.25], 0.26, [0, 4, 0, 0]),  # and so 1/4 goes too
         ([0.25, 0.25, 0.25, 0.25], 0.5, [0, 0, 2, 2]),
@@ -48,7 +60,9 @@ def test_by_hand(pi: list[float], rho: float, gamma: list[float]) -> None:
         ([0.25, 0.75], [0, 2]),
     ],
 )
-def test_where_the_printed_algorithm_divides_zero_by_zero(pi: list[float], gamma: list[float]) -> None:
+def test_where_the_printed_algorithm_divides_zero_by_zero(
+    pi: list[float], gamma: list[float]
+) -> None:
     """One channel holds more than 1 - rho: it stays."""
     assert clipped(pi, 0.3) == pytest.approx(gamma)
 
@@ -86,7 +100,9 @@ def test_promises(z: list[float], rho: float, dtype: torch.dtype) -> None:
     assert gamma.dtype == dtype
     assert (gamma >= 0).all()
     assert gamma.mean().item() == pytest.approx(1, rel=1e-5 if dtype == torch.float32 else 1e-12)
-    assert 1 <= survivors <= max(1, math.floor((1 - rho + 1e-6) * len(z)))  # 1e-6 is Alg. 1's tolerance
+    assert (
+        1 <= survivors <= max(1, math.floor((1 - rho + 1e-6) * len(z)))
+    )  # 1e-6 is Alg. 1's tolerance
     assert survivors <= max_survivors(len(z), rho)  # what the cost model promises
     if rho > 0 and len(z) > 1:
         assert survivors < len(z)
@@ -127,14 +143,22 @@ def test_straight_through_is_exact_without_clipping() -> None:
 
 
 def module(c: int, **given: Any) -> dict[str, Tensor]:
-    parts: dict[str, Any] = {"W1": torch.eye(c), "b1": torch.zeros(c), "W2": torch.eye(c), "b2": torch.zeros(c), **given}
+    parts: dict[str, Any] = {
+        "W1": torch.eye(c),
+        "b1": torch.zeros(c),
+        "W2": torch.eye(c),
+        "b2": torch.zeros(c),
+        **given,
+    }
     return {key: torch.as_tensor(value, dtype=torch.float64) for key, value in parts.items()}
 
 
 def test_scores_by_hand() -> None:
     """z = W2 relu(W1 v + b1) + b2 for v = (1, 2): W1 v + b1 = (3 - 1, -1), so z = (0 * 2 + 5, 3 * 2 - 1) = (5, 5)."""
     h = module(2, W1=[[1, 1], [1, -1]], b1=[-1, 0], W2=[[0, 7], [3, 7]], b2=[5, -1])
-    assert scores(h, torch.tensor([[1.0, 2.0]], dtype=torch.float64), 0.0, None).tolist() == [[1, 1]]
+    assert scores(h, torch.tensor([[1.0, 2.0]], dtype=torch.float64), 0.0, None).tolist() == [
+        [1, 1]
+    ]
     h["b2"] = torch.tensor([5 + math.log(3), -1], dtype=torch.float64)
     gamma = scores(h, torch.tensor([[1.0, 2.0]], dtype=torch.float64), 0.0, None)
     assert gamma[0].tolist() == pytest.approx([1.5, 0.5])  # 2 * softmax = 2 * (3/4, 1/4)
@@ -165,7 +189,9 @@ def test_unit_rms() -> None:
 def test_unit_rms_forgets_the_size(size: float) -> None:
     """The gradients of early layers are 1e-6 and less, in float32: an eps that outweighs their squares would silence them."""
     v = torch.randn(3, 8, generator=generator())
-    torch.testing.assert_close(unit_rms(size * v), unit_rms(v), rtol=1e-3 if size < 1e-7 else 1e-5, atol=0)
+    torch.testing.assert_close(
+        unit_rms(size * v), unit_rms(v), rtol=1e-3 if size < 1e-7 else 1e-5, atol=0
+    )
 
 
 # Scores in a network
@@ -194,7 +220,9 @@ def test_forward_means_are_raw_and_backward_means_are_not() -> None:
         h = {key: g.params[f"norm1.{side}.{key}"] for key in ("W1", "b1", "W2", "b2")}
         v: Callable[[Tensor], Tensor] = prepare
         assert small is not None
-        torch.testing.assert_close(small, scores(h, v(t.mean((2, 3))), rho, None), rtol=1e-12, atol=0)
+        torch.testing.assert_close(
+            small, scores(h, v(t.mean((2, 3))), rho, None), rtol=1e-12, atol=0
+        )
         large = layer_scores(g, "norm1", side, 1e4 * t)
         assert large is not None
         assert torch.allclose(small, large) == (side == "bw")

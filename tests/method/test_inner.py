@@ -12,7 +12,16 @@ from pmeta.method.learned import Meta, init_meta
 from pmeta.method.methods import METHODS, Method
 from pmeta.network.layers import Network
 from pmeta.network.take_in import take_in
-from tests.helpers.nets import Residual, Separable, batch_norm, changed, generator, meta_of, network, task
+from tests.helpers.nets import (
+    Residual,
+    Separable,
+    batch_norm,
+    changed,
+    generator,
+    meta_of,
+    network,
+    task,
+)
 
 ATTENTION = Method("attention", scores="attention", clip_ratio_fw=0.3, clip_ratio_bw=0.1)
 SHAPE = (2, 6, 6)
@@ -29,16 +38,27 @@ class TestByHand:
     dL/da' = b' * -4 = -4 and dL/db' = a' * -4 = 12.
     """
 
-    net = take_in(nn.Sequential(nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False)), torch.zeros(1, 1))
+    net = take_in(
+        nn.Sequential(nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False)), torch.zeros(1, 1)
+    )
     x, y = torch.ones(1, 1), torch.ones(1)
 
     def meta(self, alpha: list[list[float]], attention: dict[str, Tensor] | None = None) -> Meta:
         w = {"0.weight": torch.tensor([[1.0]]), "1.weight": torch.tensor([[2.0]])}
-        meta = Meta(w, torch.tensor(alpha, dtype=torch.float32), attention or {}, torch.ones(len(alpha), 2, dtype=torch.bool))
+        meta = Meta(
+            w,
+            torch.tensor(alpha, dtype=torch.float32),
+            attention or {},
+            torch.ones(len(alpha), 2, dtype=torch.bool),
+        )
         return meta.map(lambda t: t.requires_grad_())
 
     def outer(self, meta: Meta, method: Method, second_order: bool) -> dict[str, list[float]]:
-        w = InnerLoop(self.net, method, half_square, second_order=second_order).adapt(meta, (self.x, self.y)).w
+        w = (
+            InnerLoop(self.net, method, half_square, second_order=second_order)
+            .adapt(meta, (self.x, self.y))
+            .w
+        )
         assert (w["0.weight"].item(), w["1.weight"].item()) == (-3, 1)
         loss = half_square(self.net.run(w, self.x)[0], self.y).sum()
         p = meta.parameters()
@@ -68,9 +88,17 @@ class TestByHand:
         dL/dfw = -4 * -(1 * 1 * 2) = 8, dL/dbw = -4 * -(1 * 2 * 2) = 16, dL/dalpha = -4 * -(2 * 1 * 2) = 16, in either order.
         """
         factors = {"0.fw.alpha": torch.tensor([2.0]), "0.bw.alpha": torch.tensor([1.0])}
-        g = self.outer(self.meta([[1, 1]], factors), Method("static", scores="static"), second_order)
-        assert (g["attention/0.fw.alpha"], g["attention/0.bw.alpha"], g["alpha"]) == ([8], [16], [16, -12])
-        assert (g["w/0.weight"], g["w/1.weight"]) == (([-8], [24]) if second_order else ([-4], [12]))
+        g = self.outer(
+            self.meta([[1, 1]], factors), Method("static", scores="static"), second_order
+        )
+        assert (g["attention/0.fw.alpha"], g["attention/0.bw.alpha"], g["alpha"]) == (
+            [8],
+            [16],
+            [16, -12],
+        )
+        assert (g["w/0.weight"], g["w/1.weight"]) == (
+            ([-8], [24]) if second_order else ([-4], [12])
+        )
 
     def test_two_steps(self) -> None:
         """From (a, b) = (1, 2) half steps: (1 - 2/2, 2 - 1/2) = (0, 3/2). There ab - 1 = -1, g(a) = -3/2, g(b) = 0, and a step
@@ -88,10 +116,17 @@ def test_attention_gets_its_gradient_in_first_order() -> None:
     scores are gamma = 2 softmax(0, 0) = (1, 1), so w' = (0, 0) - 2 (1, 1), v' = 1 - 1 * 0 = 1. At the query x = (1, 0), y = 0
     the loss is w'_1^2 / 2 with derivative -2 in w'_1 and in gamma_1 -2 * -2 = 4. Softmax: dgamma_1/db2 = 2 (1/4, -1/4).
     """
-    net = take_in(nn.Sequential(nn.Linear(2, 1, bias=False), nn.Linear(1, 1, bias=False)), torch.zeros(1, 2))
+    net = take_in(
+        nn.Sequential(nn.Linear(2, 1, bias=False), nn.Linear(1, 1, bias=False)), torch.zeros(1, 2)
+    )
     attention = {}
     for side, c in (("fw", 2), ("bw", 1)):
-        for key, t in (("W1", torch.eye(c)), ("b1", torch.zeros(c)), ("W2", torch.zeros(c, c)), ("b2", torch.zeros(c))):
+        for key, t in (
+            ("W1", torch.eye(c)),
+            ("b1", torch.zeros(c)),
+            ("W2", torch.zeros(c, c)),
+            ("b2", torch.zeros(c)),
+        ):
             attention[f"0.{side}.{key}"] = t.requires_grad_()
     w = {"0.weight": torch.zeros(1, 2), "1.weight": torch.ones(1, 1)}
     meta = Meta(w, torch.tensor([[2.0, 1.0]]), attention, torch.ones(1, 2, dtype=torch.bool))
@@ -128,7 +163,9 @@ def plain_maml(net: Network, meta: Meta, support: tuple[Tensor, Tensor]) -> dict
     ids=["maml", "maml-2", "both-off", "static"],
 )
 @pytest.mark.parametrize("model", [Residual, Separable])
-def test_without_attention_it_is_maml(model: type[nn.Module], method: Method, batch: int | None, second_order: bool) -> None:
+def test_without_attention_it_is_maml(
+    model: type[nn.Module], method: Method, batch: int | None, second_order: bool
+) -> None:
     shape = SHAPE if model is Residual else (2, 8, 8)
     net = network(model(), shape)
     meta = init_meta(net, method, 3, 0.2, generator()).map(lambda t: t.requires_grad_())
@@ -139,7 +176,9 @@ def test_without_attention_it_is_maml(model: type[nn.Module], method: Method, ba
     if second_order:
         inputs = [*meta.w.values(), meta.alpha]
         g, g_expected = (
-            torch.autograd.grad(cross_entropy(functional_call(net.model, w, (qx,)), qy).mean(), inputs)
+            torch.autograd.grad(
+                cross_entropy(functional_call(net.model, w, (qx,)), qy).mean(), inputs
+            )
             for w in (adapted, expected)
         )
         torch.testing.assert_close(g, g_expected, rtol=1e-12, atol=1e-12)
@@ -156,13 +195,17 @@ def test_micro_batches_change_nothing_without_attention(batch: int, vectorised: 
     meta = meta_of(net, METHODS["maml"], 3)
     support = task(SHAPE, n_support=7)[:2]
     whole = InnerLoop(net, METHODS["maml"]).adapt(meta, support).w
-    parts = InnerLoop(net, METHODS["maml"], batch=batch, vectorised=vectorised).adapt(meta, support).w
+    parts = (
+        InnerLoop(net, METHODS["maml"], batch=batch, vectorised=vectorised).adapt(meta, support).w
+    )
     torch.testing.assert_close(parts, whole, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("model", [Residual, Separable])
 @pytest.mark.parametrize("batch", [1, 2, 3, 7, 100, None])
-def test_vectorised_accumulation_is_the_looped_one(model: type[nn.Module], batch: int | None) -> None:
+def test_vectorised_accumulation_is_the_looped_one(
+    model: type[nn.Module], batch: int | None
+) -> None:
     """Values and outer gradients, with clipping, over 7 samples; the last micro-batch of 2 or 3 has a single sample."""
     shape = SHAPE if model is Residual else (2, 8, 8)
     net = network(model(), shape)
@@ -181,7 +224,10 @@ def test_with_attention_the_micro_batch_matters() -> None:
     """So that the test above does not compare what is the same anyway."""
     net = network(Residual(), SHAPE)
     meta, support = meta_of(net, ATTENTION), task(SHAPE, n_support=7)[:2]
-    one, whole = (InnerLoop(net, ATTENTION, batch=batch).adapt(meta, support).w["conv2.weight"] for batch in (1, None))
+    one, whole = (
+        InnerLoop(net, ATTENTION, batch=batch).adapt(meta, support).w["conv2.weight"]
+        for batch in (1, None)
+    )
     assert (one - whole).abs().max() > 1e-4
 
 
@@ -190,7 +236,9 @@ def test_vectorised_ablations_are_the_looped_ones(sparse_fw: str, sparse_bw: str
     net = network(Residual(), SHAPE)
     method = replace(ATTENTION, sparse_fw=sparse_fw, sparse_bw=sparse_bw)
     meta, support = meta_of(net, method), task(SHAPE)[:2]
-    w = [InnerLoop(net, method, batch=2, vectorised=v).adapt(meta, support).w for v in (True, False)]
+    w = [
+        InnerLoop(net, method, batch=2, vectorised=v).adapt(meta, support).w for v in (True, False)
+    ]
     torch.testing.assert_close(w[0], w[1], rtol=1e-12, atol=1e-12)
 
 
@@ -199,7 +247,9 @@ def test_batch_norm_runs_micro_batches_one_by_one() -> None:
     net = network(Separable(4, batch_norm), (2, 8, 8), batch_norm=True)
     meta, support = meta_of(net, METHODS["maml"], 1), task((2, 8, 8))[:2]
     results = {
-        (batch, v): InnerLoop(net, METHODS["maml"], batch=batch, vectorised=v).adapt(meta, support).w["stem.0.weight"]
+        (batch, v): InnerLoop(net, METHODS["maml"], batch=batch, vectorised=v)
+        .adapt(meta, support)
+        .w["stem.0.weight"]
         for batch in (2, None)
         for v in (True, False)
     }
@@ -230,11 +280,17 @@ def test_sparse_x_is_what_the_layer_sees() -> None:
 
 def test_sparse_g_y_goes_on_down() -> None:
     """Table 7: of two linear layers below the head the lower one gets a gradient that has passed the upper one's gamma_bw."""
-    net = network(nn.Sequential(nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False), nn.Linear(4, 3)), (4,))
+    net = network(
+        nn.Sequential(nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False), nn.Linear(4, 3)),
+        (4,),
+    )
     method = replace(ATTENTION, sparse_bw="y", clip_ratio_fw=None, clip_ratio_bw=0.5)
     meta = meta_of(net, method, 1)
     meta = replace(meta, mask=torch.tensor([[True, True, False]]))
-    static = {name: torch.zeros_like(t) if name[-2:] in ("W1", "W2", "b1") else t for name, t in meta.attention.items()}
+    static = {
+        name: torch.zeros_like(t) if name[-2:] in ("W1", "W2", "b1") else t
+        for name, t in meta.attention.items()
+    }
     meta = replace(meta, attention=static)
     x, y = task((4,))[:2]
     new = InnerLoop(net, method).adapt(meta, (x, y)).w
@@ -284,7 +340,9 @@ def test_a_users_own_model(name: str, batch: int | None, norm: str) -> None:
     assert all(t.isfinite().all() for t in adapted.w.values())
     assert changed(meta, adapted.w) == expected
     assert len(adapted.scores) == 3
-    assert set(adapted.scores[0]) == {layer.name for layer in net.layers if set(layer.params) <= expected}
+    assert set(adapted.scores[0]) == {
+        layer.name for layer in net.layers if set(layer.params) <= expected
+    }
 
 
 def test_adapted_weights_hold_no_graph_and_leave_the_model_alone() -> None:
@@ -318,7 +376,9 @@ def test_scores_are_given_back() -> None:
 def test_empty_support() -> None:
     net = network(Residual(), SHAPE)
     loop, meta = InnerLoop(net, METHODS["maml"]), meta_of(net, METHODS["maml"])
-    with pytest.raises(ValueError, match="as many targets as samples, at least one, got 0 samples, 0 targets"):
+    with pytest.raises(
+        ValueError, match="as many targets as samples, at least one, got 0 samples, 0 targets"
+    ):
         loop.adapt(meta, (torch.zeros(0, *SHAPE), torch.zeros(0)))
     with pytest.raises(ValueError, match="got 2 samples, 3 targets"):
         loop.adapt(meta, (torch.zeros(2, *SHAPE), torch.zeros(3)))
@@ -336,14 +396,19 @@ def test_alpha_of_the_wrong_shape(shape: tuple[int, ...]) -> None:
 def test_mask_of_the_wrong_shape() -> None:
     net = network(Residual(), SHAPE)
     meta = replace(meta_of(net, METHODS["maml"]), mask=torch.ones(1, 7, dtype=torch.bool))
-    with pytest.raises(ValueError, match=r"for each step size of alpha, shape \(2, 7\).*got shape \(1, 7\)"):
+    with pytest.raises(
+        ValueError, match=r"for each step size of alpha, shape \(2, 7\).*got shape \(1, 7\)"
+    ):
         InnerLoop(net, METHODS["maml"]).adapt(meta, task(SHAPE)[:2])
 
 
 def test_weights_of_another_model() -> None:
     net = network(Residual(), SHAPE)
     meta = replace(meta_of(net, METHODS["maml"]), w=network(Separable(), (2, 8, 8)).weights())
-    with pytest.raises(ValueError, match=r"names of the model's parameters, got others: take them from net\.weights"):
+    with pytest.raises(
+        ValueError,
+        match=r"names of the model's parameters, got others: take them from net\.weights",
+    ):
         InnerLoop(net, METHODS["maml"]).adapt(meta, task(SHAPE)[:2])
 
 
@@ -357,14 +422,20 @@ def test_negative_alpha() -> None:
 
 
 def test_micro_batch_of_nothing() -> None:
-    with pytest.raises(ValueError, match="a micro-batch has at least 1 sample, got batch=0: leave it out for the whole set"):
+    with pytest.raises(
+        ValueError,
+        match="a micro-batch has at least 1 sample, got batch=0: leave it out for the whole set",
+    ):
         InnerLoop(network(Residual(), SHAPE), METHODS["maml"], batch=0)
 
 
 def test_a_loss_that_is_already_a_mean() -> None:
     net = network(Residual(), SHAPE)
     loop = InnerLoop(net, METHODS["maml"], loss=nn.functional.cross_entropy)
-    with pytest.raises(ValueError, match=r"the loss of each of the 5 samples, shape \(5,\), got \(\): leave its mean"):
+    with pytest.raises(
+        ValueError,
+        match=r"the loss of each of the 5 samples, shape \(5,\), got \(\): leave its mean",
+    ):
         loop.adapt(meta_of(net, METHODS["maml"]), task(SHAPE)[:2])
 
 
@@ -379,5 +450,8 @@ def test_a_loss_that_leaves_a_layer_out() -> None:
 
     net = network(TwoHeads(), (4,))
     loop = InnerLoop(net, METHODS["maml"], loss=lambda out, y: cross_entropy(out[0], y))
-    with pytest.raises(ValueError, match="depend on every layer that is updated, it does not on b: set mask to False there"):
+    with pytest.raises(
+        ValueError,
+        match="depend on every layer that is updated, it does not on b: set mask to False there",
+    ):
         loop.adapt(meta_of(net, METHODS["maml"]), task((4,))[:2])

@@ -17,13 +17,26 @@ from pmeta.method.inner import InnerLoop, Loss, cross_entropy
 from pmeta.method.learned import Meta
 from pmeta.method.methods import Method
 from pmeta.network.backbones import MLPPolicy
-from tests.helpers.nets import Pooled, Residual, Separable, Signal, Task, generator, meta_of, network, task
+from tests.helpers.nets import (
+    Pooled,
+    Residual,
+    Separable,
+    Signal,
+    Task,
+    generator,
+    meta_of,
+    network,
+    task,
+)
 
 ATTENTION = Method("dense attention", scores="attention", clip_ratio_fw=0.0, clip_ratio_bw=0.0)
 NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "residual": (Residual, (2, 6, 6)),  # conv, group norm, max-pool, fc
     "separable": (Separable, (2, 8, 8)),  # strided, depthwise, grouped, dilated, average pooling
-    "pooled": (Pooled, (2, 6, 6)),  # group norm right before max-pooling, which is computed pooled first
+    "pooled": (
+        Pooled,
+        (2, 6, 6),
+    ),  # group norm right before max-pooling, which is computed pooled first
     "signal": (Signal, (2, 9)),  # Conv1d, strided, grouped, dilated; fc on every place
 }
 
@@ -60,7 +73,11 @@ def single(g: Tensor) -> Tensor:
 
 
 def check_outer_gradient(
-    loop: InnerLoop, meta: Meta, task: Task, direction: Callable[[Tensor], Tensor] = leaning, only: str = ""
+    loop: InnerLoop,
+    meta: Meta,
+    task: Task,
+    direction: Callable[[Tensor], Tensor] = leaning,
+    only: str = "",
 ) -> None:
     """In each trained tensor whose name begins with `only`, one by one."""
     meta = meta.map(lambda t: t.detach().requires_grad_())
@@ -72,12 +89,18 @@ def check_outer_gradient(
         u = direction(g)
 
         def f(h: float, name: str = name, u: Tensor = u) -> float:
-            return float(query_loss(forward, meta.with_parameters({**fixed, name: fixed[name] + h * u}), task))
+            return float(
+                query_loss(
+                    forward, meta.with_parameters({**fixed, name: fixed[name] + h * u}), task
+                )
+            )
 
         assert error(f, float((g * u).sum())) < 1e-6, name
 
 
-@pytest.mark.parametrize(("name", "batch"), [("residual", None), ("separable", 1), ("signal", 1), ("pooled", 2)])
+@pytest.mark.parametrize(
+    ("name", "batch"), [("residual", None), ("separable", 1), ("signal", 1), ("pooled", 2)]
+)
 def test_attention(name: str, batch: int | None) -> None:
     """In w, alpha and every attention parameter; micro-batches of 2 leave one of a single sample behind."""
     model, shape = NETS[name]
@@ -89,7 +112,9 @@ def test_attention(name: str, batch: int | None) -> None:
 def test_single_coordinates() -> None:
     net = network(Residual(), (2, 6, 6))
     loop = InnerLoop(net, ATTENTION, batch=1, second_order=True)
-    check_outer_gradient(loop, meta_of(net, ATTENTION, inner_steps=1, alpha_0=1.0), task((2, 6, 6)), single)
+    check_outer_gradient(
+        loop, meta_of(net, ATTENTION, inner_steps=1, alpha_0=1.0), task((2, 6, 6)), single
+    )
 
 
 @pytest.mark.parametrize(
@@ -107,7 +132,9 @@ def test_ablations(method: Method) -> None:
     net = network(Residual(), (2, 6, 6))
     meta = meta_of(net, method, inner_steps=1, alpha_0=0.5)
     unused = [name for name in meta.attention if method.clip_ratio_fw is None and ".fw." in name]
-    meta = replace(meta, attention={name: t for name, t in meta.attention.items() if name not in unused})
+    meta = replace(
+        meta, attention={name: t for name, t in meta.attention.items() if name not in unused}
+    )
     check_outer_gradient(InnerLoop(net, method, second_order=True), meta, task((2, 6, 6)))
 
 
@@ -146,4 +173,8 @@ def test_a_wrong_gradient_is_seen() -> None:
     net = network(Residual(), (2, 6, 6))
     method = Method("none")
     with pytest.raises(AssertionError):
-        check_outer_gradient(InnerLoop(net, method, loss=cross_entropy), meta_of(net, method, alpha_0=0.5), task((2, 6, 6)))
+        check_outer_gradient(
+            InnerLoop(net, method, loss=cross_entropy),
+            meta_of(net, method, alpha_0=0.5),
+            task((2, 6, 6)),
+        )

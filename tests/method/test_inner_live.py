@@ -31,7 +31,11 @@ def test_some_layers_at_some_steps() -> None:
     loop, support = InnerLoop(net, METHODS["maml"]), task(SHAPE)[:2]
     first, _ = loop.step(meta, meta.w, 0, support)
     assert changed(meta, first) == {"conv2.weight"}
-    assert changed(meta, loop.adapt(meta, support).w) == {"conv2.weight", "norm1.weight", "norm1.bias"}
+    assert changed(meta, loop.adapt(meta, support).w) == {
+        "conv2.weight",
+        "norm1.weight",
+        "norm1.bias",
+    }
 
 
 def test_a_step_without_layers_does_nothing() -> None:
@@ -43,7 +47,10 @@ def test_a_step_without_layers_does_nothing() -> None:
     assert scores == {}
 
 
-@pytest.mark.parametrize(("model", "first"), [(Residual, "conv2"), (Residual, "head"), (Pooled, "fc"), (Separable, "dilated")])
+@pytest.mark.parametrize(
+    ("model", "first"),
+    [(Residual, "conv2"), (Residual, "head"), (Pooled, "fc"), (Separable, "dilated")],
+)
 @pytest.mark.parametrize("batch", [None, 1])
 def test_layers_below_the_first_updated_one_are_computed_once_and_nothing_else_changes(
     model: type[nn.Module], first: str, batch: int | None, monkeypatch: pytest.MonkeyPatch
@@ -52,7 +59,10 @@ def test_layers_below_the_first_updated_one_are_computed_once_and_nothing_else_c
     net = network(model(), shape)
     meta = meta_of(net, METHODS["pmeta"], 3).map(lambda t: t.requires_grad_())
     meta = replace(meta, mask=(torch.arange(len(net.layers)) >= net.index(first)).expand(3, -1))
-    loop, support = InnerLoop(net, METHODS["pmeta"], batch=batch, second_order=True), task(shape)[:2]
+    loop, support = (
+        InnerLoop(net, METHODS["pmeta"], batch=batch, second_order=True),
+        task(shape)[:2],
+    )
     runs: list[str] = []
     original = layers._forward
 
@@ -70,7 +80,10 @@ def test_layers_below_the_first_updated_one_are_computed_once_and_nothing_else_c
     every_time, runs[:] = list(runs), []
     once = loop.adapt(meta, support).w
     below = {layer.name for layer in net.layers[: net.index(first)]}
-    assert all(runs.count(name) * (3 if name in below else 1) == every_time.count(name) for name in every_time)
+    assert all(
+        runs.count(name) * (3 if name in below else 1) == every_time.count(name)
+        for name in every_time
+    )
     inputs = list(meta.parameters().values())
     gradients = [torch.autograd.grad(squares(v), inputs, materialize_grads=True) for v in (w, once)]
     for a, b in [*zip(w.values(), once.values(), strict=True), *zip(*gradients, strict=True)]:
@@ -80,21 +93,31 @@ def test_layers_below_the_first_updated_one_are_computed_once_and_nothing_else_c
 class Convs(nn.Sequential):
     def __init__(self) -> None:
         convs = (nn.Conv2d(2 if i == 0 else 3, 3, 3, padding=1) for i in range(3))
-        super().__init__(*[m for conv in convs for m in (conv, nn.Tanh())], nn.Flatten(), nn.Linear(3 * 36, 3))
+        super().__init__(
+            *[m for conv in convs for m in (conv, nn.Tanh())], nn.Flatten(), nn.Linear(3 * 36, 3)
+        )
 
 
 @pytest.mark.parametrize(
     ("lives", "input_gradients", "weight_gradients"),
     [
         ((True, True, True, True), 2, 3),  # all but the first conv pass a gradient down
-        ((False, True, False, True), 1, 1),  # the backward pass goes through the frozen third conv and ends at the second
+        (
+            (False, True, False, True),
+            1,
+            1,
+        ),  # the backward pass goes through the frozen third conv and ends at the second
         ((False, False, False, True), 0, 0),  # ANIL
         ((True, True, True, False), 2, 3),  # BOIL
     ],
 )
 @pytest.mark.parametrize("second_order", [False, True])
 def test_the_backward_pass_ends_at_the_lowest_live_layer(
-    lives: tuple[bool, ...], input_gradients: int, weight_gradients: int, second_order: bool, monkeypatch: pytest.MonkeyPatch
+    lives: tuple[bool, ...],
+    input_gradients: int,
+    weight_gradients: int,
+    second_order: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Conv gradients counted one by one; in either order each is computed once and none in vain."""
     net = network(Convs(), SHAPE)
@@ -112,7 +135,10 @@ def test_the_backward_pass_ends_at_the_lowest_live_layer(
     for name in ("_input_gradient", "_weight_gradient"):
         monkeypatch.setattr(autograd, name, counting(name, getattr(autograd, name)))
     InnerLoop(net, METHODS["maml"], second_order=second_order).adapt(meta, task(SHAPE)[:2])
-    assert (asked.count("_input_gradient"), asked.count("_weight_gradient")) == (input_gradients, weight_gradients)
+    assert (asked.count("_input_gradient"), asked.count("_weight_gradient")) == (
+        input_gradients,
+        weight_gradients,
+    )
 
 
 def saved_shapes(net: Network, lives: tuple[bool, ...]) -> set[tuple[int, ...]]:
@@ -152,8 +178,15 @@ def test_layers_behind_a_parameter_that_is_updated_are_not_kept_from_step_to_ste
     w = {name: t.clone() for name, t in meta.w.items()}
     for k in range(len(meta.alpha)):  # by PyTorch alone
         w = {name: t.detach().requires_grad_() for name, t in w.items()}
-        g = torch.autograd.grad(cross_entropy(functional_call(net.model, w, (x,)), y).mean(), list(w.values()))
-        alpha = {name: meta.alpha[k, l] for l, layer in enumerate(net.layers) for name in layer.params if layer.name != "fc1"}
+        g = torch.autograd.grad(
+            cross_entropy(functional_call(net.model, w, (x,)), y).mean(), list(w.values())
+        )
+        alpha = {
+            name: meta.alpha[k, l]
+            for l, layer in enumerate(net.layers)
+            for name in layer.params
+            if layer.name != "fc1"
+        }
         w = {name: t - alpha.get(name, 0.0) * d for (name, t), d in zip(w.items(), g, strict=True)}
     adapted = InnerLoop(net, METHODS["maml"]).adapt(replace(meta, mask=mask), (x, y)).w
     assert all(torch.allclose(adapted[name], t, rtol=1e-10) for name, t in w.items())

@@ -12,7 +12,9 @@ from tests.helpers.nets import Residual, generator, network
 
 
 def start(name: str = "pmeta", inner_steps: int = 2, alpha_0: float = 0.01) -> Meta:
-    return init_meta(network(Residual(), (2, 6, 6)), METHODS[name], inner_steps, alpha_0, generator())
+    return init_meta(
+        network(Residual(), (2, 6, 6)), METHODS[name], inner_steps, alpha_0, generator()
+    )
 
 
 @pytest.mark.parametrize(
@@ -36,8 +38,12 @@ def test_updates_are_what_is_neither_masked_nor_zero() -> None:
 def test_a_parameter_that_stands_alone() -> None:
     """log_std has a step size but no scores; it belongs to the body: ANIL leaves it, BOIL updates it."""
     net = take_in(MLPPolicy(3, 2, (4,)), torch.zeros(1, 3), ("log_std",))
-    assert init_meta(net, METHODS["anil"], 1, 0.1, generator()).mask.tolist() == [[False, True, False]]
-    assert init_meta(net, METHODS["boil"], 1, 0.1, generator()).mask.tolist() == [[True, False, True]]
+    assert init_meta(net, METHODS["anil"], 1, 0.1, generator()).mask.tolist() == [
+        [False, True, False]
+    ]
+    assert init_meta(net, METHODS["boil"], 1, 0.1, generator()).mask.tolist() == [
+        [True, False, True]
+    ]
     meta = init_meta(net, METHODS["pmeta"], 1, 0.1, generator())
     assert {name.split(".")[0] for name in meta.attention} == {"fc1"}
 
@@ -46,7 +52,9 @@ def test_attention_is_on_every_layer_but_the_output() -> None:
     meta = start()
     layers = ["conv1", "norm1", "conv2", "norm2", "skip", "fc"]
     sides = [f"{layer}.{side}" for layer in layers for side in ("fw", "bw")]
-    assert sorted(meta.attention) == sorted(f"{s}.{key}" for s in sides for key in ("W1", "b1", "W2", "b2"))
+    assert sorted(meta.attention) == sorted(
+        f"{s}.{key}" for s in sides for key in ("W1", "b1", "W2", "b2")
+    )
     assert meta.attention["conv2.fw.W1"].shape == (4, 4)
     assert meta.attention["conv2.bw.W1"].shape == (6, 6)
     assert start("maml").attention == {}
@@ -63,26 +71,35 @@ def test_static_factors_start_at_one() -> None:
 def test_parameters_by_name_and_back() -> None:
     meta = start()
     p = meta.parameters()
-    assert set(p) == {f"w/{n}" for n in meta.w} | {"alpha"} | {f"attention/{n}" for n in meta.attention}
+    assert set(p) == {f"w/{n}" for n in meta.w} | {"alpha"} | {
+        f"attention/{n}" for n in meta.attention
+    }
     other = meta.with_parameters({name: t + 1 for name, t in p.items()})
     assert torch.equal(other.w["fc.weight"], meta.w["fc.weight"] + 1)
     assert torch.equal(other.attention["fc.fw.b2"], meta.attention["fc.fw.b2"] + 1)
     assert torch.equal(other.alpha, meta.alpha + 1)
     assert other.mask is meta.mask
-    torch.testing.assert_close(meta.map(lambda t: t + 1).parameters(), other.parameters(), rtol=0, atol=0)
+    torch.testing.assert_close(
+        meta.map(lambda t: t + 1).parameters(), other.parameters(), rtol=0, atol=0
+    )
 
 
 def test_the_start_is_a_copy_of_the_models_weights() -> None:
     net = network(Residual(), (2, 6, 6))
     meta = init_meta(net, METHODS["maml"], 1, 0.1, generator())
     own = dict(net.model.named_parameters())
-    assert all(torch.equal(t, own[name]) and t.data_ptr() != own[name].data_ptr() for name, t in meta.w.items())
+    assert all(
+        torch.equal(t, own[name]) and t.data_ptr() != own[name].data_ptr()
+        for name, t in meta.w.items()
+    )
     assert not any(t.requires_grad for t in meta.parameters().values())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_everything_has_the_models_dtype(dtype: torch.dtype) -> None:
-    net = take_in(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)).to(dtype), torch.zeros(1, 3, dtype=dtype))
+    net = take_in(
+        nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)).to(dtype), torch.zeros(1, 3, dtype=dtype)
+    )
     meta = init_meta(net, METHODS["pmeta"], 2, 0.1, generator())
     assert {t.dtype for t in meta.parameters().values()} == {dtype}
     assert meta.alpha[0, 0] == torch.tensor(0.1, dtype=dtype)
@@ -97,8 +114,13 @@ def test_everything_is_on_the_models_device() -> None:
 
 
 def test_errors() -> None:
-    with pytest.raises(ValueError, match="inner_steps must be at least 1, got 0: without a step nothing is adapted"):
+    with pytest.raises(
+        ValueError, match="inner_steps must be at least 1, got 0: without a step nothing is adapted"
+    ):
         start(inner_steps=0)
     for alpha_0 in (0.0, -0.1, float("nan")):
-        with pytest.raises(ValueError, match=rf"first step size alpha_0 must be positive, got {alpha_0}: a zero step"):
+        with pytest.raises(
+            ValueError,
+            match=rf"first step size alpha_0 must be positive, got {alpha_0}: a zero step",
+        ):
             start(alpha_0=alpha_0)

@@ -7,7 +7,10 @@ from pmeta.method.methods import METHODS, Method, method
 
 def test_the_compared_methods() -> None:
     """Sec. 4.1: what each updates, learns, makes sparse, and scores."""
-    rows = {name: (m.title, m.update, m.learn_alpha, m.sparse_alpha, m.scores) for name, m in METHODS.items()}
+    rows = {
+        name: (m.title, m.update, m.learn_alpha, m.sparse_alpha, m.scores)
+        for name, m in METHODS.items()
+    }
     assert rows == {
         "maml": ("MAML", "all", False, False, "none"),
         "anil": ("ANIL", "head", False, False, "none"),
@@ -21,14 +24,19 @@ def test_the_compared_methods() -> None:
 
 def test_by_name() -> None:
     assert method("boil") is METHODS["boil"]
-    with pytest.raises(ValueError, match=r"method must be one of maml, anil, boil, maml\+\+, pmeta-lr, pmeta, got 'mamlpp'"):
+    with pytest.raises(
+        ValueError,
+        match=r"method must be one of maml, anil, boil, maml\+\+, pmeta-lr, pmeta, got 'mamlpp'",
+    ):
         method("mamlpp")
 
 
 @pytest.mark.parametrize("rho", [1.0, -0.1, 1.5, float("nan"), float("inf")])
 @pytest.mark.parametrize("flag", ["clip_ratio_fw", "clip_ratio_bw"])
 def test_clip_ratio_outside(flag: str, rho: float) -> None:
-    message = rf"clip ratio rho must be in \[0, 1\), got {flag}={rho}: at 1 no channel is left to update"
+    message = (
+        rf"clip ratio rho must be in \[0, 1\), got {flag}={rho}: at 1 no channel is left to update"
+    )
     with pytest.raises(ValueError, match=message):
         Method("x", **{flag: rho})  # type: ignore[arg-type]
 

@@ -14,7 +14,14 @@ from pmeta.cost.ops import WORD, input_words
 from pmeta.method.inner import InnerLoop, cross_entropy
 from pmeta.method.learned import Meta, init_meta
 from pmeta.method.methods import METHODS, Method
-from pmeta.method.outer import MetaGradient, Outer, Schedule, TaskGradients, adam_step, task_gradient
+from pmeta.method.outer import (
+    MetaGradient,
+    Outer,
+    Schedule,
+    TaskGradients,
+    adam_step,
+    task_gradient,
+)
 from pmeta.method.step_sizes import freeze
 from pmeta.network.layers import Network
 from pmeta.network.take_in import take_in
@@ -37,17 +44,23 @@ def at_once(loop: InnerLoop, meta: Meta, task: nets.Task) -> tuple[dict[str, Ten
     loss = F.cross_entropy(torch.func.functional_call(loop.net.model, w, (task[2],)), task[3])
     g = torch.autograd.grad(loss, list(start.parameters().values()), allow_unused=True)
     named = zip(start.parameters().items(), g, strict=True)
-    return {name: torch.zeros_like(t) if d is None else d for (name, t), d in named}, float(loss.detach())
+    return {name: torch.zeros_like(t) if d is None else d for (name, t), d in named}, float(
+        loss.detach()
+    )
 
 
 def close(a: dict[str, Tensor], b: dict[str, Tensor], tolerance: float) -> bool:
     scale = max(float(t.abs().max()) for t in b.values())
-    return a.keys() == b.keys() and all(float((a[n] - b[n]).abs().max()) <= tolerance * scale for n in b)
+    return a.keys() == b.keys() and all(
+        float((a[n] - b[n]).abs().max()) <= tolerance * scale for n in b
+    )
 
 
 @pytest.mark.parametrize("second_order", [True, False])
 @pytest.mark.parametrize("method", [*METHODS.values(), STATIC], ids=lambda m: m.title)
-def test_task_gradient_is_that_of_one_pass_through_everything(residual: Network, method: Method, second_order: bool) -> None:
+def test_task_gradient_is_that_of_one_pass_through_everything(
+    residual: Network, method: Method, second_order: bool
+) -> None:
     loop = InnerLoop(residual, method, second_order=second_order)
     meta, task = nets.meta_of(residual, method), nets.task(SHAPE)
     expected, loss = at_once(loop, meta, task)
@@ -59,11 +72,21 @@ def test_task_gradient_is_that_of_one_pass_through_everything(residual: Network,
 
 
 def test_share_of_queries_classified_right(residual: Network) -> None:
-    loop, meta, task = InnerLoop(residual, METHODS["maml"]), nets.meta_of(residual, METHODS["maml"]), nets.task(SHAPE)
+    loop, meta, task = (
+        InnerLoop(residual, METHODS["maml"]),
+        nets.meta_of(residual, METHODS["maml"]),
+        nets.task(SHAPE),
+    )
     w = loop.adapt(meta, task[:2]).w
-    right = (torch.func.functional_call(residual.model, w, (task[2],)).argmax(1) == task[3]).double().mean()
+    right = (
+        (torch.func.functional_call(residual.model, w, (task[2],)).argmax(1) == task[3])
+        .double()
+        .mean()
+    )
     assert task_gradient(loop, meta, task, chunk=3).correct == pytest.approx(float(right))
-    fit = InnerLoop(residual, METHODS["maml"], loss=lambda output, y: (output - y[:, None]).square().mean(1))
+    fit = InnerLoop(
+        residual, METHODS["maml"], loss=lambda output, y: (output - y[:, None]).square().mean(1)
+    )
     found = task_gradient(fit, meta, (task[0], task[1].double(), task[2], task[3].double()))
     assert found.tasks == 1
     assert math.isnan(found.correct)  # a regression has none
@@ -85,7 +108,11 @@ def test_sums_over_tasks_leave_out_what_is_not_finite(residual: Network) -> None
     in_query = (*good[1][:2], torch.full_like(good[1][2], math.inf), good[1][3])
     parts = [task_gradient(loop, meta, task) for task in good]
     total = TaskGradients(loop).total(meta, [in_support, good[0], in_query, good[1]])
-    assert close(total.gradients, {n: g + parts[1].gradients[n] for n, g in parts[0].gradients.items()}, 1e-15)
+    assert close(
+        total.gradients,
+        {n: g + parts[1].gradients[n] for n, g in parts[0].gradients.items()},
+        1e-15,
+    )
     assert (total.tasks, total.skipped) == (2, 2)
     assert total.loss == pytest.approx(parts[0].loss + parts[1].loss)
     assert total.correct == pytest.approx(parts[0].correct + parts[1].correct)
@@ -99,19 +126,29 @@ def test_a_gradient_whose_square_overflows_is_not_finite_either() -> None:
     meta = init_meta(net, METHODS["maml"], 1, 1e-30, nets.generator())
     x, y = torch.tensor([[1.0, 2.0]]), torch.tensor([1])
     huge = InnerLoop(net, METHODS["maml"], loss=lambda output, y: 1e22 * cross_entropy(output, y))
-    assert (task_gradient(huge, meta, (x, y, x, y)).tasks, task_gradient(huge, meta, (x, y, x, y)).skipped) == (0, 1)
+    assert (
+        task_gradient(huge, meta, (x, y, x, y)).tasks,
+        task_gradient(huge, meta, (x, y, x, y)).skipped,
+    ) == (0, 1)
 
 
 def test_adam_by_hand() -> None:
-    w, first, second = torch.tensor([1.0, 1.0], dtype=torch.float64), *torch.zeros(2, 2, dtype=torch.float64)
+    w, first, second = (
+        torch.tensor([1.0, 1.0], dtype=torch.float64),
+        *torch.zeros(2, 2, dtype=torch.float64),
+    )
     adam_step(w, torch.tensor([2.0, -0.5]).double(), first, second, 0.1, 1)
-    assert w.tolist() == pytest.approx([0.9, 1.1], abs=1e-8)  # the first step is the rate, whatever the gradient
+    assert w.tolist() == pytest.approx(
+        [0.9, 1.1], abs=1e-8
+    )  # the first step is the rate, whatever the gradient
     adam_step(w, torch.tensor([-1.0, -0.5]).double(), first, second, 0.1, 2)
     # first moment (0.9 * 0.2 - 0.1) / (1 - 0.81) = 8 / 19, second (0.999 * 0.004 + 0.001) / (1 - 0.998001) = 4996 / 1999
     assert w.tolist() == pytest.approx([0.9 - 0.1 * 8 / 19 / math.sqrt(4996 / 1999), 1.2], abs=1e-8)
 
 
-def gradients(outer: Outer, value: float | Callable[[str], float] = 1.0, tasks: int = 1, skipped: int = 0) -> MetaGradient:
+def gradients(
+    outer: Outer, value: float | Callable[[str], float] = 1.0, tasks: int = 1, skipped: int = 0
+) -> MetaGradient:
     """The same gradient for every element of a tensor, times the tasks."""
     of = value if callable(value) else lambda name: value
     filled = {n: torch.full_like(t, tasks * of(n)) for n, t in outer.meta.parameters().items()}
@@ -120,12 +157,25 @@ def gradients(outer: Outer, value: float | Callable[[str], float] = 1.0, tasks: 
 
 def outer_of(net: Network, name: str | Method, updates: int = 10, **schedule: float) -> Outer:
     method = METHODS[name] if isinstance(name, str) else name
-    return Outer(InnerLoop(net, method, second_order=True), nets.meta_of(net, method), Schedule(updates, **schedule))
+    return Outer(
+        InnerLoop(net, method, second_order=True),
+        nets.meta_of(net, method),
+        Schedule(updates, **schedule),
+    )
 
 
 def test_each_tensor_has_its_own_rate(residual: Network) -> None:
     for method in (METHODS["pmeta"], STATIC):
-        outer = outer_of(residual, method, 6, lr=1e-3, alpha_lr=2e-3, attention_lr=3e-3, attention_bias_lr=4e-3, lam=0.0)
+        outer = outer_of(
+            residual,
+            method,
+            6,
+            lr=1e-3,
+            alpha_lr=2e-3,
+            attention_lr=3e-3,
+            attention_bias_lr=4e-3,
+            lam=0.0,
+        )
         for cosine in (1, math.sqrt(0.75), 0.5, 0):  # of 0, 30, 60 and 90 degrees
             before = {n: t.detach().clone() for n, t in outer.meta.parameters().items()}
             outer.update(gradients(outer, -1.0))  # always the same: each step is the rate
@@ -140,7 +190,9 @@ def test_each_tensor_has_its_own_rate(residual: Network) -> None:
 def test_rates_follow_a_cosine_to_a_hundredth_and_the_penalty_rises() -> None:
     schedule = Schedule(100, lam=0.5, warm_up=0.2)
     assert [schedule.rate(n) for n in (0, 50, 100)] == pytest.approx([1, 0.505, 0.01])
-    assert [schedule.penalty(n) for n in (0, 5, 10, 20, 90)] == pytest.approx([0, 0.125, 0.25, 0.5, 0.5])
+    assert [schedule.penalty(n) for n in (0, 5, 10, 20, 90)] == pytest.approx(
+        [0, 0.125, 0.25, 0.5, 0.5]
+    )
     assert [Schedule(100, lam=0.5, warm_up=0).penalty(n) for n in (0, 1)] == [0, 0.5]
 
 
@@ -150,17 +202,32 @@ def test_the_mean_over_tasks_and_the_lasso_reach_the_step_sizes(residual: Networ
     assert torch.allclose(outer.state()["adam/first/alpha"], torch.tensor(0.1, dtype=torch.float64))
     outer.update(gradients(outer, tasks=4))
     words = input_words(residual.ops)
-    kib = torch.tensor([words[layer.name] * WORD / 1024 for layer in residual.layers], dtype=torch.float64)
-    assert torch.allclose(outer.state()["adam/first/alpha"][0], 0.9 * 0.1 + 0.1 * (1 + 0.25 * kib), rtol=1e-6)
-    assert torch.allclose(outer.state()["adam/first/w/fc.weight"], torch.tensor(0.19, dtype=torch.float64))
+    kib = torch.tensor(
+        [words[layer.name] * WORD / 1024 for layer in residual.layers], dtype=torch.float64
+    )
+    assert torch.allclose(
+        outer.state()["adam/first/alpha"][0], 0.9 * 0.1 + 0.1 * (1 + 0.25 * kib), rtol=1e-6
+    )
+    assert torch.allclose(
+        outer.state()["adam/first/w/fc.weight"], torch.tensor(0.19, dtype=torch.float64)
+    )
 
 
-def test_step_sizes_end_at_exactly_zero_and_can_come_back_until_the_freeze(residual: Network) -> None:
-    for method, names in ((METHODS["maml++"], ["alpha"]), (STATIC, ["alpha", "attention/conv1.fw.alpha"])):
+def test_step_sizes_end_at_exactly_zero_and_can_come_back_until_the_freeze(
+    residual: Network,
+) -> None:
+    for method, names in (
+        (METHODS["maml++"], ["alpha"]),
+        (STATIC, ["alpha", "attention/conv1.fw.alpha"]),
+    ):
         outer = outer_of(residual, method, 400, alpha_lr=0.05, attention_bias_lr=0.1)
         for _ in range(30):
             outer.update(gradients(outer))
-        assert all(torch.equal(t, torch.zeros_like(t)) for n, t in outer.meta.parameters().items() if n in names)
+        assert all(
+            torch.equal(t, torch.zeros_like(t))
+            for n, t in outer.meta.parameters().items()
+            if n in names
+        )
         assert bool((outer.meta.w["fc.weight"] < 0).any())  # weights may well be negative
         for _ in range(60):
             outer.update(gradients(outer, -1.0))
@@ -178,7 +245,9 @@ def test_methods_that_do_not_learn_alpha_keep_it_to_the_bit(residual: Network, n
     heads = torch.tensor([layer.name == "head" for layer in residual.layers])
     updates = {"maml": torch.ones_like(heads), "anil": heads, "boil": ~heads}[name].repeat(2, 1)
     assert torch.equal(outer.meta.updates(), updates)
-    assert not any(torch.equal(outer.meta.w[n].detach(), t) for n, t in meta.w.items())  # all weights are meta-trained
+    assert not any(
+        torch.equal(outer.meta.w[n].detach(), t) for n, t in meta.w.items()
+    )  # all weights are meta-trained
 
 
 def test_the_freeze_is_for_good(residual: Network) -> None:
@@ -217,7 +286,12 @@ def test_another_choice_of_layers_is_asked_once(residual: Network) -> None:
         return freeze(meta, 1e9)  # leaves one
 
     method = METHODS["pmeta-lr"]
-    outer = Outer(InnerLoop(residual, method), nets.meta_of(residual, method), Schedule(4, freeze_at=0.5), choose)
+    outer = Outer(
+        InnerLoop(residual, method),
+        nets.meta_of(residual, method),
+        Schedule(4, freeze_at=0.5),
+        choose,
+    )
     for _ in range(4):
         outer.update(gradients(outer))
     assert len(asked) == 1
@@ -225,7 +299,9 @@ def test_another_choice_of_layers_is_asked_once(residual: Network) -> None:
 
 
 @pytest.mark.parametrize("after", [1, 3])  # before and after the freeze
-def test_a_training_goes_on_from_its_state_to_the_bit(residual: Network, after: int, tmp_path: Path) -> None:
+def test_a_training_goes_on_from_its_state_to_the_bit(
+    residual: Network, after: int, tmp_path: Path
+) -> None:
     def step(outer: Outer, seed: int) -> None:
         bad = (torch.full((5, *SHAPE), math.nan, dtype=torch.float64), *nets.task(SHAPE)[1:])
         tasks = [bad] if seed == 0 else [nets.task(SHAPE, seed=seed)]
@@ -253,7 +329,11 @@ def test_an_update_of_skipped_tasks_alone_changes_nothing(residual: Network) -> 
     outer.update(gradients(outer))
     before = outer.state()
     before = {name: t.clone() for name, t in before.items()}
-    outer.update(MetaGradient({n: torch.zeros_like(t) for n, t in outer.meta.parameters().items()}, 0.0, 0.0, 0, 4))
+    outer.update(
+        MetaGradient(
+            {n: torch.zeros_like(t) for n, t in outer.meta.parameters().items()}, 0.0, 0.0, 0, 4
+        )
+    )
     changed = [name for name, t in outer.state().items() if not torch.equal(t, before[name])]
     assert changed == ["done"]
 
@@ -264,9 +344,7 @@ def test_ten_bad_updates_in_a_row_are_an_error(residual: Network) -> None:
         outer.update(gradients(outer, skipped=skipped))
         outer.check_finite()
     outer.update(gradients(outer, skipped=1))
-    message = (
-        r"^loss or gradient was not finite in 10 updates in a row, the last of them update 20: lower lr or alpha_0\. Kept\.$"
-    )
+    message = r"^loss or gradient was not finite in 10 updates in a row, the last of them update 20: lower lr or alpha_0\. Kept\.$"
     with pytest.raises(ValueError, match=message):
         outer.check_finite(" Kept.")
 
@@ -275,9 +353,15 @@ def test_ten_bad_updates_in_a_row_are_an_error(residual: Network) -> None:
 def test_recomputing_each_step_gives_the_same_meta_gradient(residual, name):
     meta = nets.meta_of(residual, METHODS[name], inner_steps=3)
     plain, again = (
-        task_gradient(InnerLoop(residual, METHODS[name], second_order=True, recompute=recompute), meta, nets.task(SHAPE))
+        task_gradient(
+            InnerLoop(residual, METHODS[name], second_order=True, recompute=recompute),
+            meta,
+            nets.task(SHAPE),
+        )
         for recompute in (False, True)
     )
     assert again.loss == pytest.approx(plain.loss, abs=1e-14)
     for parameter, g in plain.gradients.items():
-        torch.testing.assert_close(again.gradients[parameter], g, rtol=1e-10, atol=1e-12, msg=parameter)
+        torch.testing.assert_close(
+            again.gradients[parameter], g, rtol=1e-10, atol=1e-12, msg=parameter
+        )

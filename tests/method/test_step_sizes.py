@@ -9,7 +9,14 @@ from torch import Tensor, nn
 from pmeta.cost.adaptation import layer_names, peak_words
 from pmeta.method.learned import Meta, init_meta
 from pmeta.method.methods import METHODS, Method
-from pmeta.method.step_sizes import fit_budget, freeze, input_kib, lasso_gradient, mu_fw_bound, updated_layers
+from pmeta.method.step_sizes import (
+    fit_budget,
+    freeze,
+    input_kib,
+    lasso_gradient,
+    mu_fw_bound,
+    updated_layers,
+)
 from pmeta.network.backbones import FourConv, MLPPolicy
 from pmeta.network.layers import Network
 from pmeta.network.take_in import take_in
@@ -18,7 +25,12 @@ from tests.helpers import nets
 
 def meta_with(net: Network, alpha: list[list[float]], mask: list[list[bool]] | None = None) -> Meta:
     values = torch.tensor(alpha)
-    return Meta(net.weights(), values, {}, torch.tensor(mask) if mask else torch.ones_like(values, dtype=torch.bool))
+    return Meta(
+        net.weights(),
+        values,
+        {},
+        torch.tensor(mask) if mask else torch.ones_like(values, dtype=torch.bool),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -33,18 +45,26 @@ def residual() -> Network:
 
 
 def test_inputs_in_kib_a_sample() -> None:
-    model = nn.Sequential(nn.Conv2d(2, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 14 * 6, 5))
+    model = nn.Sequential(
+        nn.Conv2d(2, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 14 * 6, 5)
+    )
     net = take_in(model, torch.zeros(1, 2, 16, 8))
     # 2 * 16 * 8 = 256 words are 1 KiB; behind the conv 4 * 14 * 6 = 336 words are 1.3125 KiB
     assert input_kib(net).tolist() == [1.0, 1.3125, 1.3125]
     policy = take_in(MLPPolicy(2, 2, (8,)), torch.zeros(1, 32, 2), extra=("log_std",))
     assert [layer.name for layer in policy.layers] == ["fc1", "fc2", "log_std"]
-    assert input_kib(policy).tolist() == [0.25, 1.0, 0.0]  # 32 steps of 2 and of 8 words; a parameter alone stores nothing
+    assert input_kib(policy).tolist() == [
+        0.25,
+        1.0,
+        0.0,
+    ]  # 32 steps of 2 and of 8 words; a parameter alone stores nothing
 
 
 def test_gradient_of_the_lasso_by_hand() -> None:
     alpha, kib = torch.tensor([[0.1, 0.0], [0.3, 0.2], [0.0, 0.0]]), torch.tensor([4.0, 0.5])
-    assert lasso_gradient(alpha, kib, lam=0.5).tolist() == [[2.0, 0.25]] * 3  # the same at 0: the clamp does the rest
+    assert (
+        lasso_gradient(alpha, kib, lam=0.5).tolist() == [[2.0, 0.25]] * 3
+    )  # the same at 0: the clamp does the rest
 
 
 def test_freeze_keeps_what_is_not_small(two: Network) -> None:
@@ -78,7 +98,9 @@ def test_names_of_updated_layers() -> None:
 
 
 def test_bound_of_mu_fw_by_method(two: Network) -> None:
-    assert mu_fw_bound(two, METHODS["pmeta"]) == {"0": 0.5}  # of 4 channels at most 2 survive rho = 0.3; the head is dense
+    assert mu_fw_bound(two, METHODS["pmeta"]) == {
+        "0": 0.5
+    }  # of 4 channels at most 2 survive rho = 0.3; the head is dense
     assert mu_fw_bound(two, METHODS["pmeta-lr"]) == {}
     assert mu_fw_bound(two, Method("backward only", scores="attention", clip_ratio_fw=None)) == {}
     assert mu_fw_bound(two, Method("sparse x", scores="attention", sparse_fw="x")) == {}
@@ -102,7 +124,9 @@ def test_bound_of_mu_fw_by_method(two: Network) -> None:
 def test_budget_by_hand(two: Network, alpha: list[float], budget: int, kept: list[bool]) -> None:
     fitted = fit_budget(two, meta_with(two, [alpha]), METHODS["pmeta-lr"], budget, samples=5)
     assert fitted.mask.tolist() == [kept]
-    assert fitted.alpha.tolist() == [pytest.approx([a * k for a, k in zip(alpha, kept, strict=True)])]
+    assert fitted.alpha.tolist() == [
+        pytest.approx([a * k for a, k in zip(alpha, kept, strict=True)])
+    ]
 
 
 def test_a_budget_that_cannot_be_met(two: Network) -> None:
@@ -126,7 +150,10 @@ def test_every_step_fits_in_the_exact_accounting(residual: Network, method: str)
     sizes: list[Tensor] = []
     for budget in torch.linspace(least, full, 9).ceil().int().tolist():
         fitted = fit_budget(residual, meta, row, budget, samples=5)
-        peaks = [exact_peak(residual, update, row, 5) for update in updated_layers(residual, fitted.updates())]
+        peaks = [
+            exact_peak(residual, update, row, 5)
+            for update in updated_layers(residual, fitted.updates())
+        ]
         assert max(peaks) <= budget
         assert fitted.mask.any()
         sizes.append(fitted.mask.sum())
@@ -141,7 +168,9 @@ def test_more_memory_keeps_no_fewer_layers() -> None:
     net = take_in(FourConv(5, (3, 84, 84)), torch.zeros(1, 3, 84, 84))
     meta = init_meta(net, METHODS["pmeta-lr"], 1, 0.1, nets.generator())
     kept = {
-        kb: updated_layers(net, fit_budget(net, meta, METHODS["pmeta-lr"], 1000 * kb, samples=5).updates())[0]
+        kb: updated_layers(
+            net, fit_budget(net, meta, METHODS["pmeta-lr"], 1000 * kb, samples=5).updates()
+        )[0]
         for kb in (910, 930, 945, 960, 1000, 1040, 1500, 1900, 1940, 1995, 2100)
     }
     assert kept[945] == ["norm2", "norm3", "norm4", "fc"]
@@ -154,6 +183,8 @@ def test_more_memory_keeps_no_fewer_layers() -> None:
 def test_parameters_that_stand_alone_cost_nothing() -> None:
     net = take_in(MLPPolicy(2, 2, (8,)), torch.zeros(1, 32, 2), extra=("log_std",))
     meta = init_meta(net, METHODS["pmeta-lr"], 1, 0.1, nets.generator())
-    least = math.ceil(min(exact_peak(net, [name], METHODS["pmeta-lr"], 3) for name in layer_names(net.ops)))
+    least = math.ceil(
+        min(exact_peak(net, [name], METHODS["pmeta-lr"], 3) for name in layer_names(net.ops))
+    )
     fitted = fit_budget(net, meta, METHODS["pmeta-lr"], least, samples=3)
     assert fitted.mask.tolist() == [[False, True, True]]

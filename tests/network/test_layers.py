@@ -16,7 +16,10 @@ NETS: dict[str, Callable[[], tuple[Network, tuple[int, ...]]]] = {
     "residual": lambda: (network(Residual(), (2, 6, 6)), (2, 6, 6)),
     "separable": lambda: (network(Separable(), (2, 8, 8)), (2, 8, 8)),
     "signal": lambda: (network(Signal(), (2, 9)), (2, 9)),
-    "batch norm": lambda: (network(Separable(4, batch_norm), (2, 8, 8), batch_norm=True), (2, 8, 8)),
+    "batch norm": lambda: (
+        network(Separable(4, batch_norm), (2, 8, 8), batch_norm=True),
+        (2, 8, 8),
+    ),
     "4Conv": lambda: (network(FourConv(3, (3, 16, 16), 8, 4), (3, 16, 16)), (3, 16, 16)),
     "ResNet12": lambda: (network(ResNet12(3, (3, 8, 8), (8, 8)), (3, 8, 8)), (3, 8, 8)),
 }
@@ -43,7 +46,9 @@ def test_weight_gradients_are_those_of_autograd(name: str) -> None:
     net, shape = NETS[name]()
     x, u = draw(4, *shape), draw(4, 3, seed=1)
     w = {name: t.requires_grad_() for name, t in net.weights().items()}
-    expected = dict(zip(w, torch.autograd.grad((plain(net, w, x) * u).sum(), list(w.values())), strict=True))
+    expected = dict(
+        zip(w, torch.autograd.grad((plain(net, w, x) * u).sum(), list(w.values())), strict=True)
+    )
     output, tape = net.run(w, x, net.layers)
     g_y = torch.autograd.grad((output * u).sum(), [tape[layer.name].y for layer in net.layers])
     for layer, g in zip(net.layers, g_y, strict=True):
@@ -63,11 +68,17 @@ def test_scores_multiply_the_gradient_of_each_sample(name: str) -> None:
         stored = tape[layer.name].x.detach()
         rows = [by_hand(layer, stored[[b]], g[[b]], fw[b], bw[b]) for b in range(3)]
         expected = [torch.stack(parts).sum(0) for parts in zip(*rows, strict=True)]
-        torch.testing.assert_close(weight_gradients(layer, stored, g, fw, bw), expected, rtol=1e-9, atol=1e-11)
+        torch.testing.assert_close(
+            weight_gradients(layer, stored, g, fw, bw), expected, rtol=1e-9, atol=1e-11
+        )
         shared = by_hand(layer, stored, g, fw[0], bw[0])
-        torch.testing.assert_close(weight_gradients(layer, stored, g, fw[:1], bw[:1]), shared, rtol=1e-9, atol=1e-11)
+        torch.testing.assert_close(
+            weight_gradients(layer, stored, g, fw[:1], bw[:1]), shared, rtol=1e-9, atol=1e-11
+        )
         fw_only = by_hand(layer, stored, g, fw[0], torch.ones(layer.c_out))
-        torch.testing.assert_close(weight_gradients(layer, stored, g, fw[:1], None), fw_only, rtol=1e-9, atol=1e-11)
+        torch.testing.assert_close(
+            weight_gradients(layer, stored, g, fw[:1], None), fw_only, rtol=1e-9, atol=1e-11
+        )
 
 
 def by_hand(layer: Layer, x: Tensor, g_y: Tensor, fw: Tensor, bw: Tensor) -> list[Tensor]:
@@ -79,7 +90,9 @@ def by_hand(layer: Layer, x: Tensor, g_y: Tensor, fw: Tensor, bw: Tensor) -> lis
     else:
         groups = layer.conv.groups if layer.conv else 1
         for f in range(layer.c_out):
-            first = f // (layer.c_out // groups) * (layer.c_in // groups)  # the first input channel of the group of f
+            first = (
+                f // (layer.c_out // groups) * (layer.c_in // groups)
+            )  # the first input channel of the group of f
             for c in range(g_w.shape[1]):
                 g_w[f, c] *= bw[f] * fw[first + c]
     return [parts[0], *[g_b * bw for g_b in parts[1:]]]
@@ -91,9 +104,13 @@ def test_mixed_scores() -> None:
     x, g = draw(3, 4, 6, 6), draw(3, 6, 6, 6, seed=1)
     fw, bw = draw(3, 4, seed=2), draw(1, 6, seed=3)
     expected = weight_gradients(layer, x, g, fw, bw.expand(3, 6))
-    torch.testing.assert_close(weight_gradients(layer, x, g, fw, bw), expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        weight_gradients(layer, x, g, fw, bw), expected, rtol=1e-12, atol=1e-12
+    )
     expected = weight_gradients(layer, x, g, fw, torch.ones(3, 6, dtype=torch.float64))
-    torch.testing.assert_close(weight_gradients(layer, x, g, fw, None), expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        weight_gradients(layer, x, g, fw, None), expected, rtol=1e-12, atol=1e-12
+    )
 
 
 def test_scores_that_miss_each_other() -> None:
@@ -179,11 +196,16 @@ def test_another_dtype_than_the_models() -> None:
     output, tape = net.run(w, draw(2, 2, 8, 8), net.layers)
     g_y = torch.autograd.grad(output.sum(), [tape[layer.name].y for layer in net.layers])
     for layer, g in zip(net.layers, g_y, strict=True):
-        assert {t.dtype for t in weight_gradients(layer, tape[layer.name].x, g, None, None)} == {torch.float64}
+        assert {t.dtype for t in weight_gradients(layer, tape[layer.name].x, g, None, None)} == {
+            torch.float64
+        }
 
 
 def test_channel_means() -> None:
-    conv, fc = network(Residual(), (2, 6, 6)).layers[0], network(MLPPolicy(4, 2), (7, 4), extra=("log_std",)).layers[0]
+    conv, fc = (
+        network(Residual(), (2, 6, 6)).layers[0],
+        network(MLPPolicy(4, 2), (7, 4), extra=("log_std",)).layers[0],
+    )
     maps, rows, vectors = draw(3, 2, 5, 6), draw(3, 7, 4), draw(3, 4)
     torch.testing.assert_close(channel_means(conv, maps), maps.mean((2, 3)))
     torch.testing.assert_close(channel_means(fc, rows), rows.mean(1))
@@ -192,7 +214,10 @@ def test_channel_means() -> None:
 
 
 def test_scale() -> None:
-    conv, fc = network(Residual(), (2, 6, 6)).layers[0], network(MLPPolicy(4, 2), (7, 4), extra=("log_std",)).layers[0]
+    conv, fc = (
+        network(Residual(), (2, 6, 6)).layers[0],
+        network(MLPPolicy(4, 2), (7, 4), extra=("log_std",)).layers[0],
+    )
     maps, rows, gamma = draw(3, 4, 5, 6), draw(3, 7, 4), draw(3, 4, seed=1)
     assert torch.equal(scale(conv, maps, gamma), maps * gamma[:, :, None, None])
     assert torch.equal(scale(fc, rows, gamma), rows * gamma[:, None, :])

@@ -36,11 +36,16 @@ def test_made_in_one_order_and_run_in_another() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return self.last(self.first(x))
 
-    assert [layer.name for layer in take_in(Backwards(), torch.zeros(1, 4)).layers] == ["first", "last"]
+    assert [layer.name for layer in take_in(Backwards(), torch.zeros(1, 4)).layers] == [
+        "first",
+        "last",
+    ]
 
 
 def test_convs_of_all_kinds() -> None:
-    convs = {layer.name: layer.conv for layer in take_in(Separable(), torch.zeros(1, 2, 8, 8)).layers}
+    convs = {
+        layer.name: layer.conv for layer in take_in(Separable(), torch.zeros(1, 2, 8, 8)).layers
+    }
     assert convs["stem.0"] == ConvShape((2, 2), (1, 1), (1, 1), 1)
     assert convs["depthwise"] == ConvShape((1, 1), (1, 1), (1, 1), 4)
     assert convs["dilated"] == ConvShape((1, 1), (2, 2), (2, 2), 2)
@@ -50,8 +55,12 @@ def test_convs_of_all_kinds() -> None:
 
 
 def test_padding_by_word() -> None:
-    model = nn.Sequential(nn.Conv2d(1, 1, (3, 5), padding="same"), nn.Conv2d(1, 1, 2, padding="valid"))
-    pads = [layer.conv.padding for layer in take_in(model, torch.zeros(1, 1, 6, 6)).layers if layer.conv]
+    model = nn.Sequential(
+        nn.Conv2d(1, 1, (3, 5), padding="same"), nn.Conv2d(1, 1, 2, padding="valid")
+    )
+    pads = [
+        layer.conv.padding for layer in take_in(model, torch.zeros(1, 1, 6, 6)).layers if layer.conv
+    ]
     assert pads == [(1, 2), (0, 0)]
 
 
@@ -63,19 +72,29 @@ def test_a_model_that_is_one_layer() -> None:
 def test_parameters_that_stand_alone_come_last() -> None:
     net = take_in(MLPPolicy(3, 2, (4,)), torch.zeros(1, 3), extra=("log_std",))
     alone = net.layers[-1]
-    assert (alone.name, alone.kind, alone.c_in, alone.c_out, alone.params) == ("log_std", "param", 2, 2, ("log_std",))
+    assert (alone.name, alone.kind, alone.c_in, alone.c_out, alone.params) == (
+        "log_std",
+        "param",
+        2,
+        2,
+        ("log_std",),
+    )
     assert net.head.name == "fc2"
 
 
 def test_norms_without_weights_are_no_layers() -> None:
-    model = nn.Sequential(nn.Conv2d(1, 4, 1), nn.GroupNorm(2, 4, affine=False), nn.InstanceNorm2d(4))
+    model = nn.Sequential(
+        nn.Conv2d(1, 4, 1), nn.GroupNorm(2, 4, affine=False), nn.InstanceNorm2d(4)
+    )
     assert [layer.name for layer in take_in(model, torch.zeros(1, 1, 3, 3)).layers] == ["0"]
 
 
 # Refusals
 
 
-def refused(model: nn.Module, shape: tuple[int, ...], message: str, **kwargs: tuple[str, ...] | bool) -> None:
+def refused(
+    model: nn.Module, shape: tuple[int, ...], message: str, **kwargs: tuple[str, ...] | bool
+) -> None:
     with pytest.raises(ValueError, match=message):
         take_in(model, torch.zeros(1, *shape), **kwargs)  # type: ignore[arg-type]
 
@@ -93,7 +112,11 @@ def test_a_layer_that_runs_twice() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return self.fc2(self.fc1(self.fc1(x)))
 
-    refused(Twice(), (4,), "a layer runs once in a forward pass, 'fc1' runs twice: give each place its own layer")
+    refused(
+        Twice(),
+        (4,),
+        "a layer runs once in a forward pass, 'fc1' runs twice: give each place its own layer",
+    )
 
 
 def test_a_layer_that_never_runs() -> None:
@@ -101,7 +124,11 @@ def test_a_layer_that_never_runs() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return self.fc2(x)
 
-    refused(Never(), (4,), "every layer must run in a forward pass, fc1 did not: remove it from the model")
+    refused(
+        Never(),
+        (4,),
+        "every layer must run in a forward pass, fc1 did not: remove it from the model",
+    )
 
 
 def test_a_weight_used_outside_its_layer() -> None:
@@ -109,7 +136,11 @@ def test_a_weight_used_outside_its_layer() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return F.linear(self.fc2(self.fc1(x)), self.fc1.weight.T)
 
-    refused(Borrowed(), (4,), r"a weight works in its layer alone, but 'fc1\.weight' is also used outside it.*call the layer")
+    refused(
+        Borrowed(),
+        (4,),
+        r"a weight works in its layer alone, but 'fc1\.weight' is also used outside it.*call the layer",
+    )
 
 
 @pytest.mark.parametrize("norm", [nn.BatchNorm2d(4), nn.BatchNorm2d(4, affine=False)])
@@ -122,7 +153,10 @@ def test_batch_norm(norm: nn.Module) -> None:
 def test_batch_norm_with_running_statistics() -> None:
     model = nn.Sequential(nn.Conv2d(1, 4, 1), nn.BatchNorm2d(4))
     refused(
-        model, (1, 3, 3), "without running statistics.*'1' has them: make it with track_running_stats=False", batch_norm=True
+        model,
+        (1, 3, 3),
+        "without running statistics.*'1' has them: make it with track_running_stats=False",
+        batch_norm=True,
     )
 
 
@@ -137,7 +171,9 @@ def test_batch_norm_on_request() -> None:
 IN_PLACE = "an in-place operation writes over the input or output of layer '{}'.*use inplace=False .and y = y . x, not y .= x."
 
 
-@pytest.mark.parametrize("act", [nn.ReLU(inplace=True), nn.LeakyReLU(0.1, inplace=True), nn.ReLU6(inplace=True)])
+@pytest.mark.parametrize(
+    "act", [nn.ReLU(inplace=True), nn.LeakyReLU(0.1, inplace=True), nn.ReLU6(inplace=True)]
+)
 def test_an_in_place_activation_after_a_layer(act: nn.Module) -> None:
     refused(nn.Sequential(nn.Linear(4, 4), act, nn.Linear(4, 2)), (4,), IN_PLACE.format("0"))
 
@@ -180,7 +216,11 @@ def test_samples_folded_into_the_batch_axis() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return self.fc2(self.fc1(x.flatten(0, 1)))
 
-    refused(Folded(), (5, 4), r"first axis of a layer's input is the batch, but one sample reaches 'fc1' as \(5, 4\): keep")
+    refused(
+        Folded(),
+        (5, 4),
+        r"first axis of a layer's input is the batch, but one sample reaches 'fc1' as \(5, 4\): keep",
+    )
 
 
 @pytest.mark.parametrize(
@@ -193,9 +233,7 @@ def test_samples_folded_into_the_batch_axis() -> None:
     ],
 )
 def test_parameters_that_belong_to_no_layer(module: nn.Module, name: str) -> None:
-    message = (
-        f"made of Conv1d, Conv2d, Linear and GroupNorm layers, but 1.weight.* belongs to {name}: replace that module, or give"
-    )
+    message = f"made of Conv1d, Conv2d, Linear and GroupNorm layers, but 1.weight.* belongs to {name}: replace that module, or give"
     refused(nn.Sequential(nn.Linear(4, 4), module), (4,), message)
 
 
@@ -207,12 +245,18 @@ def test_a_layer_of_ones_own_kind() -> None:
 
 
 def test_log_std_without_a_step_size() -> None:
-    refused(MLPPolicy(3, 2), (3,), r"but log_std belongs to MLPPolicy.*a step size of its own with extra=\('log_std',\)")
+    refused(
+        MLPPolicy(3, 2),
+        (3,),
+        r"but log_std belongs to MLPPolicy.*a step size of its own with extra=\('log_std',\)",
+    )
 
 
 @pytest.mark.parametrize("extra", ["logstd", "fc1.weight"])
 def test_extra_that_is_none(extra: str) -> None:
-    message = f"extra names parameters that belong to no layer, got '{extra}': the model has log_std"
+    message = (
+        f"extra names parameters that belong to no layer, got '{extra}': the model has log_std"
+    )
     refused(MLPPolicy(3, 2), (3,), message, extra=("log_std", extra))
     refused(nn.Linear(3, 2), (3,), "got 'weight': the model has none", extra=("weight",))
 
@@ -243,32 +287,40 @@ def test_a_shared_module() -> None:
     ],
 )
 def test_padding_that_is_not_zero(conv: nn.Module) -> None:
-    message = (
-        r"padded with zeros, the same on both sides, but '0' has padding=\(1, 1\) and padding_mode='(reflect|circular)': pad"
-    )
+    message = r"padded with zeros, the same on both sides, but '0' has padding=\(1, 1\) and padding_mode='(reflect|circular)': pad"
     refused(nn.Sequential(conv), (1, 4, 4), message)
 
 
 @pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")
 def test_padding_that_is_uneven() -> None:
     refused(
-        nn.Sequential(nn.Conv2d(1, 1, 2, padding="same")), (1, 4, 4), "but '0' has padding='same'.*pad with a module of its own"
+        nn.Sequential(nn.Conv2d(1, 1, 2, padding="same")),
+        (1, 4, 4),
+        "but '0' has padding='same'.*pad with a module of its own",
     )
 
 
 def test_a_model_without_layers() -> None:
-    refused(nn.Flatten(), (4,), "at least one Conv1d, Conv2d, Linear or GroupNorm layer, Flatten has none")
+    refused(
+        nn.Flatten(),
+        (4,),
+        "at least one Conv1d, Conv2d, Linear or GroupNorm layer, Flatten has none",
+    )
 
 
 def test_no_example() -> None:
-    with pytest.raises(ValueError, match="example is a batch of at least one input, got none: a zero tensor"):
+    with pytest.raises(
+        ValueError, match="example is a batch of at least one input, got none: a zero tensor"
+    ):
         take_in(nn.Linear(4, 2), torch.zeros(0, 4))
 
 
 def test_an_unknown_layer_name() -> None:
     net = take_in(nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2)), torch.zeros(1, 4))
     assert net.index("1") == 1
-    with pytest.raises(ValueError, match="layers are named as in the model, got 'fc': the names are 0, 1"):
+    with pytest.raises(
+        ValueError, match="layers are named as in the model, got 'fc': the names are 0, 1"
+    ):
         net.index("fc")
 
 
@@ -276,7 +328,11 @@ def test_an_unknown_layer_name() -> None:
 
 
 def test_replace_batch_norm() -> None:
-    model = nn.Sequential(nn.Conv2d(1, 12, 1), nn.BatchNorm2d(12, eps=1e-3), nn.Sequential(nn.BatchNorm1d(5, affine=False)))
+    model = nn.Sequential(
+        nn.Conv2d(1, 12, 1),
+        nn.BatchNorm2d(12, eps=1e-3),
+        nn.Sequential(nn.BatchNorm1d(5, affine=False)),
+    )
     bn = model[1]
     assert isinstance(bn, nn.BatchNorm2d)
     bn.weight.data.uniform_(1, 2, generator=torch.Generator().manual_seed(0))
@@ -292,7 +348,9 @@ def test_replace_batch_norm() -> None:
     assert (inner[0].num_groups, inner[0].affine) == (1, False)
 
 
-@pytest.mark.parametrize(("channels", "groups"), [(1, 1), (2, 1), (6, 3), (7, 1), (8, 4), (16, 8), (20, 5), (32, 8)])
+@pytest.mark.parametrize(
+    ("channels", "groups"), [(1, 1), (2, 1), (6, 3), (7, 1), (8, 4), (16, 8), (20, 5), (32, 8)]
+)
 def test_groups_have_at_least_two_channels(channels: int, groups: int) -> None:
     norm = replace_batch_norm(nn.Sequential(nn.BatchNorm2d(channels)))[0]  # type: ignore[index]
     assert isinstance(norm, nn.GroupNorm)

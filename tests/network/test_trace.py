@@ -38,7 +38,9 @@ def kinds(f: Callable[[Tensor], Tensor], shape: tuple[int, ...] = (4,), c_in: in
 
 def test_four_conv() -> None:
     assert ops(FourConv(), (3, 84, 84)) == cost.four_conv()
-    assert ops(FourConv(20, (1, 28, 28), 16, 4), (1, 28, 28)) == cost.four_conv(20, (1, 28, 28), 16, 4)
+    assert ops(FourConv(20, (1, 28, 28), 16, 4), (1, 28, 28)) == cost.four_conv(
+        20, (1, 28, 28), 16, 4
+    )
 
 
 def test_resnet12() -> None:
@@ -100,7 +102,9 @@ def test_kinds(f: Callable[[Tensor], Tensor], expected: list[str]) -> None:
         (lambda y: y.mean((2, 3), keepdim=True), [("pool", ())]),
     ],
 )
-def test_pooling(f: Callable[[Tensor], Tensor], expected: list[tuple[str, tuple[int, ...]]]) -> None:
+def test_pooling(
+    f: Callable[[Tensor], Tensor], expected: list[tuple[str, tuple[int, ...]]]
+) -> None:
     class Pooled(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -121,9 +125,15 @@ def test_max_pooling_in_one_dimension() -> None:
 def test_relu_is_counted_before_max_pooling() -> None:
     """They commute; in either order the list is that of the paper, so that the same network costs the same."""
     orders = [(nn.ReLU(), nn.MaxPool2d(3)), (nn.MaxPool2d(3), nn.ReLU())]
-    first, second = (ops(nn.Sequential(nn.Conv2d(2, 3, 1), *order, nn.Conv2d(3, 4, 1)), (2, 6, 6)) for order in orders)
+    first, second = (
+        ops(nn.Sequential(nn.Conv2d(2, 3, 1), *order, nn.Conv2d(3, 4, 1)), (2, 6, 6))
+        for order in orders
+    )
     assert first == second
-    assert [(op.kind, op.x, op.y) for op in first[1:3]] == [("relu", (3, 6, 6), (3, 6, 6)), ("maxpool", (3, 6, 6), (3, 2, 2))]
+    assert [(op.kind, op.x, op.y) for op in first[1:3]] == [
+        ("relu", (3, 6, 6), (3, 6, 6)),
+        ("maxpool", (3, 6, 6), (3, 2, 2)),
+    ]
     assert first[2].kernel == (3, 3)
 
 
@@ -166,7 +176,12 @@ def test_a_split_has_several_outputs() -> None:
             first, second = self.a(x).chunk(2, 1)
             return first + self.b(second)
 
-    assert [(op.kind, op.inputs) for op in ops(Split(), (4,))] == [("fc", (-1,)), ("view", (0,)), ("fc", (1,)), ("add", (1, 2))]
+    assert [(op.kind, op.inputs) for op in ops(Split(), (4,))] == [
+        ("fc", (-1,)),
+        ("view", (0,)),
+        ("fc", (1,)),
+        ("add", (1, 2)),
+    ]
 
 
 def test_the_input_counts_where_it_is_read_again() -> None:

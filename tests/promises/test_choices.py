@@ -18,9 +18,13 @@ def test_numbers_run_on() -> None:
     assert len(ENTRIES) > 20
 
 
-@pytest.mark.parametrize(("section", "number", "text"), ENTRIES, ids=[f"{s}.{n}" for s, n, _ in ENTRIES])
+@pytest.mark.parametrize(
+    ("section", "number", "text"), ENTRIES, ids=[f"{s}.{n}" for s, n, _ in ENTRIES]
+)
 def test_each_entry_names_a_test_that_exists(section: str, number: str, text: str) -> None:
     named = re.findall(r"`([\w/]+\.py)::(test_\w+)`", text)
     assert named, f"entry {section}.{number} names no test"
     for file, name in named:
-        assert f"def {name}(" in (ROOT / "tests" / file).read_text(encoding="utf-8"), f"{file} has no {name}"
+        assert f"def {name}(" in (ROOT / "tests" / file).read_text(encoding="utf-8"), (
+            f"{file} has no {name}"
+        )

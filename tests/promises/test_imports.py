@@ -1,120 +1,98 @@
-"""Imports go one way: a room of the list below imports from rooms above it, never the other way round."""
+"""Imports between rooms go as the table of docs/architecture.md says, and costs and devices need no torch."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
-ROOMS = [  # files in one line may import each other
-    ("errors",),
-    ("files",),
-    ("zoo",),
-    ("engine",),
-    ("replay",),
-    ("kernels",),
-    ("cost_ops", "cost_memory", "cost_backbones", "cost"),
-    ("methods",),
-    ("palette",),
-    ("cost_paper", "cost_table", "cost_command"),
-    ("backbones",),
-    ("conv_compiled", "autograd", "norm_pool_eager", "norm_pool_compiled", "norm_pool", "pool_first", "layers"),
-    ("trace", "intake"),
-    ("attention",),
-    ("meta",),
-    ("step_sizes",),
-    ("inner",),
-    ("head",),
-    ("outer",),
-    ("pool", "image_files", "image_cache", "glyphs", "image_decode", "images"),
-    ("importers",),
-    ("data_command",),
-    ("config", "runs", "workers", "figures"),
-    ("evaluate",),
-    ("log",),
-    ("train",),
-    ("rl",),
-    ("train_command", "evaluate_command"),
-    ("flatfile", "device"),
-    ("zoo_card", "adapt_command", "zoo_command"),
-    ("arena", "graph", "stages", "instructions", "builder", "forward", "backward", "program", "layout"),
-    ("export",),
-    ("learner",),
-    ("export_command",),
-    ("zoo_add",),
-    ("quickstart",),
-    ("reproduce",),
-    ("report_check", "report_html", "report_plot", "report_style"),
-    ("report_run", "report_read"),
-    ("report_figures", "report_memory", "report_steps", "report_tables"),
-    ("report_setup", "report_single", "report_page", "report"),
-    ("cli",),
-]
-TASKS = ("pool", "image_files", "image_cache", "glyphs", "image_decode", "images", "importers")
-METHOD = ("attention", "step_sizes", "layers", "intake", "trace", "meta", "inner", "methods", "outer", "autograd", "backbones")
-WITHOUT_TORCH = ("errors", "cli", "methods", "cost_ops", "cost_memory", "cost_backbones", "cost", "cost_paper", "cost_command")
-ON_THE_DEVICE = ("adapt_command", "device", "engine", "files", "flatfile", "zoo", "zoo_command")
+TEXT = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+TABLE = {
+    room: allowed if allowed == "everything" else set(re.findall(r"`(\w+)`", allowed))
+    for room, allowed in re.findall(r"^\| `(\w+)` \|[^|]*\| *([^|]*?) *\|$", TEXT, re.M)
+}
+WITHOUT_TORCH = ("base", "cost", "device", "paper", "zoo")
+COMMANDS_WITHOUT_TORCH = ("adapt", "cost", "zoo")
+HEAVY = ("torch", "matplotlib")
+MOST_FILES = 14
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_of(path): path for path in (ROOT / "pmeta").rglob("*.py")}
 
 
 def room(module: str) -> str:
-    """pmeta.data.importers.cub -> importers"""
+    """pmeta.data.importers.cub -> data"""
     return [*module.split("."), ""][1]
 
 
-def imports() -> dict[str, set[str]]:
-    """What each room imports, also inside functions: of this package its rooms, of others the top name."""
-    found: dict[str, set[str]] = {}
-    for path in (ROOT / "pmeta").rglob("*.py"):
-        owner = room(".".join(path.relative_to(ROOT).with_suffix("").parts))
-        used = found.setdefault(owner, set())
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom):
-                assert node.level == 0, f"{path}: imports name the package"
-                names = [f"{node.module}.{alias.name}" if node.module == "pmeta" else str(node.module) for alias in node.names]
-            else:
-                continue
-            used |= {f"pmeta.{room(name)}" if name.startswith("pmeta") else name.partition(".")[0] for name in names}
-        used.discard(f"pmeta.{owner}")
-    return {owner: used for owner, used in found.items() if owner not in ("__init__", "__main__")}
+def imports(path: Path) -> set[str]:
+    """The modules that a file imports, also inside functions."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports name the package"
+            whole = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {name if name in MODULES else str(node.module) for name in whole}
+    return found
 
 
-IMPORTS = imports()
+IMPORTS = {module: imports(path) for module, path in MODULES.items()}
 
 
-def test_every_file_has_its_room() -> None:
-    listed = [name for line in ROOMS for name in line]
-    assert sorted(listed) == sorted(IMPORTS), "give a new file its place in the list"
+def test_the_table_lists_every_room() -> None:
+    rooms = {room(module) for module in MODULES} - {"", "__main__"}
+    assert sorted(TABLE) == sorted(rooms)
 
 
-@pytest.mark.parametrize("line", range(len(ROOMS)))
-def test_imports_go_one_way(line: int) -> None:
-    allowed = {f"pmeta.{name}" for above in ROOMS[: line + 1] for name in above}
-    for name in ROOMS[line]:
-        ours = {used for used in IMPORTS[name] if used.startswith("pmeta.")}
-        assert ours <= allowed, f"{name} imports {', '.join(sorted(ours - allowed))}"
-
-
-def reached(name: str) -> set[str]:
-    """All rooms that importing one brings along."""
+def test_the_table_has_no_circle() -> None:
     seen: set[str] = set()
-    todo = [name]
+    for name, allowed in TABLE.items():  # each row allows only rows above it
+        assert allowed == "everything" or allowed <= seen, name
+        seen.add(name)
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_rooms_import_what_the_table_allows(name: str) -> None:
+    for module in (m for m in MODULES if room(m) == name):
+        used = {room(i) for i in IMPORTS[module] if i.startswith("pmeta.")} - {name}
+        assert TABLE[name] == "everything" or used <= set(TABLE[name]), f"{module} imports {used}"
+
+
+def test_no_room_is_crowded() -> None:
+    assert len(list((ROOT / "pmeta").glob("*.py"))) <= 6
+    for folder in {path.parent for path in MODULES.values()}:
+        assert len(list(folder.glob("*.py"))) <= MOST_FILES, folder
+
+
+def reached(module: str) -> set[str]:
+    """All modules that importing one brings along, and itself."""
+    seen: set[str] = set()
+    todo = {module}
     while todo:
-        new = {used.removeprefix("pmeta.") for used in IMPORTS[todo.pop()] if used.startswith("pmeta.")} - seen
-        seen |= new
-        todo += new
+        one = todo.pop()
+        seen.add(one)
+        parents = {one.rpartition(".")[0]} & set(IMPORTS)
+        todo |= (IMPORTS.get(one, set()) | parents) - seen
     return seen
 
 
 def test_tasks_and_the_method_do_not_know_each_other() -> None:
-    for name in TASKS:
-        assert not reached(name) & {*METHOD, "train", "evaluate", "log", "learner", "config"}, name
-    for name in METHOD:
-        assert not reached(name) & {*TASKS, "train", "evaluate", "log", "learner", "config", "runs", "workers"}, name
+    for module in MODULES:
+        if room(module) == "data":
+            assert not {room(m) for m in reached(module)} & {"method", "network", "training"}, module
+        if room(module) in ("method", "network"):
+            assert not {room(m) for m in reached(module)} & {"data", "training"}, module
 
 
 def test_costs_are_counted_and_devices_adapt_without_torch() -> None:
-    for name in (*WITHOUT_TORCH, *ON_THE_DEVICE):
-        assert "torch" not in IMPORTS[name], name
-        assert not any("torch" in IMPORTS[other] for other in reached(name)), name
+    starts = [m for m in MODULES if room(m) in WITHOUT_TORCH]
+    for module in (*starts, *(f"pmeta.cli.{name}" for name in COMMANDS_WITHOUT_TORCH)):
+        assert not {m for m in reached(module) if m.partition(".")[0] in HEAVY}, module

@@ -10,7 +10,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 ROWS = re.findall(
-    r"^\| (Eq|Alg)\. (\d+) \|[^|]*\| `([^:`]+):([^`]+)` \| `([^`]+)` \|$", (ROOT / "docs/paper-map.md").read_text(), re.M
+    r"^\| (Eq|Alg)\. (\d+) \|[^|]*\| `([^:`]+):([^`]+)` \| `([^`]+)` \|$",
+    (ROOT / "docs/paper-map.md").read_text(),
+    re.M,
 )
 
 
@@ -23,7 +25,9 @@ def test_every_equation_and_algorithm_has_exactly_one_row():
 def test_home_exists_and_names_its_equation(kind, number, file, function, test):
     module = importlib.import_module(file.removesuffix(".py").replace("/", "."))
     source = inspect.getsource(attrgetter(function)(module)) + (module.__doc__ or "")
-    assert int(number) in _numbers(source, kind), f"{file}:{function} does not say that it is {kind}. {number}"
+    assert int(number) in _numbers(source, kind), (
+        f"{file}:{function} does not say that it is {kind}. {number}"
+    )
     assert (ROOT / test).is_file()
 
 

@@ -13,7 +13,9 @@ from pmeta.cli.train import parse
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
-COMMANDS = [line for block in re.findall(r"```\n(.*?)```", README, re.S) for line in block.splitlines()]
+COMMANDS = [
+    line for block in re.findall(r"```\n(.*?)```", README, re.S) for line in block.splitlines()
+]
 
 
 def test_python_example_runs_and_prints_accuracy_and_memory(capsys):

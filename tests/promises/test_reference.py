@@ -57,13 +57,21 @@ def test_methods_and_properties(name: str) -> None:
     assert f"`.{name}" in TEXT
 
 
-@pytest.mark.parametrize("name", [f.name for f in dataclasses.fields(Schedule) if f.name != "updates"])
+@pytest.mark.parametrize(
+    "name", [f.name for f in dataclasses.fields(Schedule) if f.name != "updates"]
+)
 def test_settings_of_the_schedule(name: str) -> None:
     assert f"`{name}`" in TEXT
 
 
 def test_json_keys(capsys: pytest.CaptureFixture[str]) -> None:
     main(["cost", "--backbone", "4conv", "--method", "pmeta", "--json"])
-    returns = {f.name for f in dataclasses.fields(ReturnSummary)} - {f.name for f in dataclasses.fields(Summary)}
-    keys = {*json.loads(capsys.readouterr().out), *zoo.card(zoo.names()[0]), *(key for key in returns if "ci95" not in key)}
+    returns = {f.name for f in dataclasses.fields(ReturnSummary)} - {
+        f.name for f in dataclasses.fields(Summary)
+    }
+    keys = {
+        *json.loads(capsys.readouterr().out),
+        *zoo.card(zoo.names()[0]),
+        *(key for key in returns if "ci95" not in key),
+    }
     assert not {key for key in keys if f"`{key}`" not in TEXT}

@@ -9,12 +9,25 @@ import pytest
 
 from pmeta.cost.adaptation import four_conv, layer_names, peak_words
 from pmeta.method.methods import METHODS
-from pmeta.report.comparison import computation, labels, learning_curves, score_against_memory, shorten
+from pmeta.report.comparison import (
+    computation,
+    labels,
+    learning_curves,
+    score_against_memory,
+    shorten,
+)
 from pmeta.report.memory import dense_walk, memory_along_layers, walk_of
 from pmeta.report.read import read_run
 from pmeta.report.run import RunRecord
 from pmeta.report.setup import finding, memory_cards, overview
-from pmeta.report.steps import heat_map, largest_shares, stages, step_size_text, step_sizes, update_ratios
+from pmeta.report.steps import (
+    heat_map,
+    largest_shares,
+    stages,
+    step_size_text,
+    step_sizes,
+    update_ratios,
+)
 from pmeta.report.tables import difference_picture, differences, notes, score_picture
 from pmeta.report.tables import table as table_html
 from pmeta.training.run_folder import write_json
@@ -31,7 +44,9 @@ def run_of(path: Path, config: Any = MINI, **changes: Any) -> RunRecord:
 @pytest.fixture
 def six(tmp_path: Path) -> list[RunRecord]:
     return [
-        run_of(tmp_path / name, method=name, memory_mb=2.06 if i < 4 else 1.0, val_accuracy=30.0 + i)
+        run_of(
+            tmp_path / name, method=name, memory_mb=2.06 if i < 4 else 1.0, val_accuracy=30.0 + i
+        )
         for i, name in enumerate(METHODS)
     ]
 
@@ -52,15 +67,38 @@ def test_a_method_without_a_run_is_named_at_the_papers_mark(tmp_path: Path) -> N
 
 
 def test_an_ablation_is_not_led_to_the_papers_main_figure(tmp_path: Path) -> None:
-    picture = score_against_memory([run_of(tmp_path / "a"), run_of(tmp_path / "b", clip_ratio_fw=None)])
+    picture = score_against_memory(
+        [run_of(tmp_path / "a"), run_of(tmp_path / "b", clip_ratio_fw=None)]
+    )
     assert picture.count("to-paper") == 1
 
 
 def test_the_place_of_a_mark_is_its_figures(tmp_path: Path) -> None:
     """Twice the memory is twice as far from zero; more accuracy is higher up."""
-    runs = [run_of(tmp_path / "a", data="glyphs", image_size=28, memory_mb=1.0, val_accuracy=30.0, best=False)]
-    runs += [run_of(tmp_path / "b", data="glyphs", image_size=28, memory_mb=2.0, val_accuracy=40.0, best=False)]
-    lines = re.findall(r'<line x1="([\d.]+)" y1="([\d.]+)" x2="[\d.]+" y2="([\d.]+)" class="ci', score_against_memory(runs))
+    runs = [
+        run_of(
+            tmp_path / "a",
+            data="glyphs",
+            image_size=28,
+            memory_mb=1.0,
+            val_accuracy=30.0,
+            best=False,
+        )
+    ]
+    runs += [
+        run_of(
+            tmp_path / "b",
+            data="glyphs",
+            image_size=28,
+            memory_mb=2.0,
+            val_accuracy=40.0,
+            best=False,
+        )
+    ]
+    lines = re.findall(
+        r'<line x1="([\d.]+)" y1="([\d.]+)" x2="[\d.]+" y2="([\d.]+)" class="ci',
+        score_against_memory(runs),
+    )
     (xa, *ya), (xb, *yb) = ([float(v) for v in found] for found in lines)
     assert xb - 36 == pytest.approx(2 * (xa - 36), abs=0.05)  # the axis begins at 36
     assert sum(yb) < sum(ya)
@@ -69,12 +107,17 @@ def test_the_place_of_a_mark_is_its_figures(tmp_path: Path) -> None:
 def test_runs_of_one_method_are_told_apart_by_their_folders(tmp_path: Path) -> None:
     runs = [run_of(tmp_path / "a"), run_of(tmp_path / "b"), run_of(tmp_path / "c", method="anil")]
     assert labels(runs) == ["p-Meta: a", "p-Meta: b", "ANIL"]
-    assert labels([run_of(tmp_path / "x-1-ab"), run_of(tmp_path / "x-1-ac")]) == ["p-Meta: ab", "p-Meta: ac"]
+    assert labels([run_of(tmp_path / "x-1-ab"), run_of(tmp_path / "x-1-ac")]) == [
+        "p-Meta: ab",
+        "p-Meta: ac",
+    ]
     assert shorten("x" * 30) == "x" * 23 + "…"
 
 
 def test_learning_curves_have_every_validation(tmp_path: Path) -> None:
-    picture = learning_curves([run_of(tmp_path / "a", validations=3), run_of(tmp_path / "b", method="maml")])
+    picture = learning_curves(
+        [run_of(tmp_path / "a", validations=3), run_of(tmp_path / "b", method="maml")]
+    )
     assert len(re.findall("<circle", picture)) == 5
     assert "p-Meta, 1,200 tasks: 32.0 ± 1.5" in picture
     assert "accuracy on validation tasks (%)" in picture
@@ -97,7 +140,9 @@ def test_the_walk_of_maml_is_the_papers_2_06_mb_and_stores_every_input(tmp_path:
     walk, dense = walk_of(run), dense_walk(run)
     assert walk == dense
     assert walk
-    assert walk.peak_mb("paper") == pytest.approx(peak_words(four_conv(), layer_names(four_conv()), samples=5) * 4e-6)
+    assert walk.peak_mb("paper") == pytest.approx(
+        peak_words(four_conv(), layer_names(four_conv()), samples=5) * 4e-6
+    )
     picture = memory_along_layers(walk, walk.peak_mb("paper"))
     assert all(f"<title>input of {name}: " in picture for name in layer_names(four_conv()))
     assert "input of norm1: 0.90 MB" in picture
@@ -119,7 +164,9 @@ def test_methods_that_store_the_same_share_a_picture(six: list[RunRecord]) -> No
 
 
 def test_maml_stands_beside_a_run_of_p_meta_alone(tmp_path: Path) -> None:
-    titles = [re.findall("<b>([^<]*)</b>", card)[0] for card in memory_cards([run_of(tmp_path / "a")])]
+    titles = [
+        re.findall("<b>([^<]*)</b>", card)[0] for card in memory_cards([run_of(tmp_path / "a")])
+    ]
     assert titles == ["MAML", "p-Meta"]
 
 
@@ -135,7 +182,9 @@ def test_scores_from_different_measurements_say_so_row_by_row(tmp_path: Path) ->
 
 def test_the_finding_is_said_in_figures(six: list[RunRecord], tmp_path: Path) -> None:
     assert "MAML++ takes 2.06 MB, 2.1 times as much: 33.0 ± 1.5 %." in str(finding(six))
-    assert "Updating every layer, as MAML does, takes 2.06 MB, 2.0 times as much." in str(finding([run_of(tmp_path / "a")]))
+    assert "Updating every layer, as MAML does, takes 2.06 MB, 2.0 times as much." in str(
+        finding([run_of(tmp_path / "a")])
+    )
     assert finding([run_of(tmp_path / "b", method="maml")]) is None
 
 
@@ -152,7 +201,10 @@ def test_step_sizes_over_layers_and_steps(tmp_path: Path) -> None:
 
 
 def test_stages_from_the_first_to_the_last_validation(tmp_path: Path) -> None:
-    few, many = run_of(tmp_path / "few", validations=3), run_of(tmp_path / "many", validations=100, tasks=40_000)
+    few, many = (
+        run_of(tmp_path / "few", validations=3),
+        run_of(tmp_path / "many", validations=100, tasks=40_000),
+    )
     captions = re.findall("<figcaption>([^<]*)<", stages(few))
     assert captions == ["400", "800", "1,200 best"]
     captions = re.findall("<figcaption>([^<]*)<", stages(many))

@@ -34,21 +34,34 @@ def is_picture(path: Path) -> bool:
 
 def test_accuracy_against_memory(tmp_path: Path, drawn: list[matplotlib.figure.Figure]) -> None:
     results = [
-        {"method": name, "memory_mb": 0.1 * (i + 1), "accuracy": 50.0 + i, "ci95": None if i == 0 else 2.0}
+        {
+            "method": name,
+            "memory_mb": 0.1 * (i + 1),
+            "accuracy": 50.0 + i,
+            "ci95": None if i == 0 else 2.0,
+        }
         for i, name in enumerate(METHODS)
     ]
     figures.accuracy_against_memory(results, tmp_path / "x.png")
     assert is_picture(tmp_path / "x.png")
     axes: Any = drawn[0].axes[0]
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == [m.title for m in METHODS.values()]
-    points = [np.asarray(container.lines[0].get_xydata())[0].tolist() for container in axes.containers]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == [
+        m.title for m in METHODS.values()
+    ]
+    points = [
+        np.asarray(container.lines[0].get_xydata())[0].tolist() for container in axes.containers
+    ]
     assert points == [pytest.approx([100.0 * (i + 1), 50.0 + i]) for i in range(6)]
     assert COLORS.keys() == METHODS.keys()
 
 
 def test_learning_curves(tmp_path: Path, drawn: list[matplotlib.figure.Figure]) -> None:
     metrics: list[dict[str, Any]] = [
-        {"tasks": 10, "val_accuracy": 20.0, "val_ci95": None},  # a validation of one task has no CI95
+        {
+            "tasks": 10,
+            "val_accuracy": 20.0,
+            "val_ci95": None,
+        },  # a validation of one task has no CI95
         {"tasks": 20, "val_accuracy": 30.0, "val_ci95": 2.0},
     ]
     figures.learning_curves([("mine", metrics), ("MAML", [])], tmp_path / "x.png")
@@ -60,7 +73,9 @@ def test_learning_curves(tmp_path: Path, drawn: list[matplotlib.figure.Figure]) 
 
 
 def test_step_sizes(tmp_path: Path, drawn: list[matplotlib.figure.Figure]) -> None:
-    figures.step_sizes([[0.0, 0.25, 1.5], [0.1, 0.0, 0.0]], ["conv1", "norm1", "fc"], tmp_path / "x.png")
+    figures.step_sizes(
+        [[0.0, 0.25, 1.5], [0.1, 0.0, 0.0]], ["conv1", "norm1", "fc"], tmp_path / "x.png"
+    )
     assert is_picture(tmp_path / "x.png")
     axes = drawn[0].axes[0]
     assert [text.get_text() for text in axes.texts] == ["0", ".250", "1.500", ".100", "0", "0"]

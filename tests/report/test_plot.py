@@ -15,7 +15,9 @@ numbers = st.floats(-1e6, 1e6, allow_nan=False)
 
 
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=8), st.floats(1, 10))
-def test_labels_keep_their_distance_and_order_and_stay_inside(places: list[float], gap: float) -> None:
+def test_labels_keep_their_distance_and_order_and_stay_inside(
+    places: list[float], gap: float
+) -> None:
     found = spread(places, gap, 0, 100)
     order = sorted(range(len(places)), key=lambda i: places[i])
     moved = [found[i] for i in order]
@@ -50,7 +52,9 @@ def test_hollow_marks_are_marked_as_such() -> None:
     assert "hollow" not in mark("pmeta", 1, 2, "ours")
 
 
-@pytest.mark.parametrize(("value", "shown"), [(0.0, "0"), (12345.6, "12,346"), (0.19653, "0.197"), (-0.5, "-0.5")])
+@pytest.mark.parametrize(
+    ("value", "shown"), [(0.0, "0"), (12345.6, "12,346"), (0.19653, "0.197"), (-0.5, "-0.5")]
+)
 def test_numbers(value: float, shown: str) -> None:
     assert number(value) == shown
 

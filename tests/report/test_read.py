@@ -25,7 +25,10 @@ def test_a_run_a_table_and_a_folder_of_both(tmp_path: Path) -> None:
     run = write_run(out / "runs" / "a")
     (run / "evaluations").mkdir()
     write_json(run / "evaluations" / "mini-val-batch1.json", evaluation())
-    write_json(out / "figure5.json", {"format": "pmeta-results", "version": 1, "title": "Shares", "series": []})
+    write_json(
+        out / "figure5.json",
+        {"format": "pmeta-results", "version": 1, "title": "Shares", "series": []},
+    )
     (out / "figure5.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
     write_json(out / "queue.json", {"anything": 1})
     given = read([str(out)])
@@ -34,14 +37,23 @@ def test_a_run_a_table_and_a_folder_of_both(tmp_path: Path) -> None:
     assert [t["name"] for t in given.tables] == ["table4"]
     assert given.figures == [("Figure 5. Shares", out / "figure5.svg")]
     assert given.left_out == [out / "queue.json"]
-    again = read([str(out), str(run), str(out / "table4.json")])  # what is given twice is shown once
+    again = read(
+        [str(out), str(run), str(out / "table4.json")]
+    )  # what is given twice is shown once
     assert (len(again.runs), len(again.tables), len(again.figures)) == (1, 1, 1)
 
 
 def test_what_quickstart_measured_belongs_to_its_runs(tmp_path: Path) -> None:
     write_run(tmp_path / "pmeta")
     write_run(tmp_path / "maml", dataclasses.replace(MINI, method="maml"))
-    measured = {"accuracy": 91.5, "ci95": 1.2, "memory_mb": 0.1, "exact_memory_mb": 0.1, "gmac": 0.01, "tasks": 200}
+    measured = {
+        "accuracy": 91.5,
+        "ci95": 1.2,
+        "memory_mb": 0.1,
+        "exact_memory_mb": 0.1,
+        "gmac": 0.01,
+        "tasks": 200,
+    }
     write_json(tmp_path / "results.json", [{"method": "pmeta", **measured}])
     scores = {run.method: run.score for run in read([str(tmp_path)]).runs}
     assert scores["pmeta"]
@@ -85,36 +97,80 @@ def append(path: Path, **changes: Any) -> None:
 
 
 BROKEN: list[tuple[Callable[[Path], Any], str]] = [
-    (lambda p: os.remove(p / "config.json"), r"a run folder holds a config\.json, .*/bad does not: train one"),
+    (
+        lambda p: os.remove(p / "config.json"),
+        r"a run folder holds a config\.json, .*/bad does not: train one",
+    ),
     (lambda p: (p / "config.json").write_text("{"), r"the config\.json in .*/bad cannot be read"),
-    (lambda p: (p / "config.json").write_text('{"model_type": "bert"}'), r"the config\.json in .*/bad is not that of a run"),
-    (lambda p: (p / "config.json").write_text('{"versions": {}}'), r"the config\.json in .*/bad has no method"),
-    (lambda p: edit_config(p, n_way=0), r"the config\.json in .*/bad is not that of a run \(--n-way must be at least 1"),
-    (lambda p: edit_config(p, method="sgd"), r"the config\.json in .*/bad gives method the value 'sgd', which it cannot have"),
-    (lambda p: edit_config(p, n_way="5"), r"the config\.json in .*/bad gives n_way the value '5', which it cannot have"),
+    (
+        lambda p: (p / "config.json").write_text('{"model_type": "bert"}'),
+        r"the config\.json in .*/bad is not that of a run",
+    ),
+    (
+        lambda p: (p / "config.json").write_text('{"versions": {}}'),
+        r"the config\.json in .*/bad has no method",
+    ),
+    (
+        lambda p: edit_config(p, n_way=0),
+        r"the config\.json in .*/bad is not that of a run \(--n-way must be at least 1",
+    ),
+    (
+        lambda p: edit_config(p, method="sgd"),
+        r"the config\.json in .*/bad gives method the value 'sgd', which it cannot have",
+    ),
+    (
+        lambda p: edit_config(p, n_way="5"),
+        r"the config\.json in .*/bad gives n_way the value '5', which it cannot have",
+    ),
     (
         lambda p: append(p, val_accuracy=...),
         r"line 3 of the metrics\.jsonl in .*/bad has no val_accuracy: it is broken, or not",
     ),
-    (lambda p: append(p, alpha=[[0.1]]), r"line 3 .* should have step sizes for 5 steps of 9 layers, and has others"),
-    (lambda p: append(p, gmac="much"), r"line 3 .*/bad should have a number at gmac, and has 'much'"),
-    (lambda p: append(p, val_accuracy=None), r"should have a number at val_accuracy, and has 'None'"),
-    (lambda p: (p / "metrics.jsonl").write_text("[1]\n"), r"line 1 .* should have an object, and has '\[1\]'"),
-    (lambda p: (p / "metrics.jsonl").write_text("{]\n"), r"the metrics\.jsonl in .*/bad has a line that is not JSON"),
-    (lambda p: (p / "best.json").write_text("{"), r"/bad/best\.json is not whole JSON .*: remove it, or have it written"),
+    (
+        lambda p: append(p, alpha=[[0.1]]),
+        r"line 3 .* should have step sizes for 5 steps of 9 layers, and has others",
+    ),
+    (
+        lambda p: append(p, gmac="much"),
+        r"line 3 .*/bad should have a number at gmac, and has 'much'",
+    ),
+    (
+        lambda p: append(p, val_accuracy=None),
+        r"should have a number at val_accuracy, and has 'None'",
+    ),
+    (
+        lambda p: (p / "metrics.jsonl").write_text("[1]\n"),
+        r"line 1 .* should have an object, and has '\[1\]'",
+    ),
+    (
+        lambda p: (p / "metrics.jsonl").write_text("{]\n"),
+        r"the metrics\.jsonl in .*/bad has a line that is not JSON",
+    ),
+    (
+        lambda p: (p / "best.json").write_text("{"),
+        r"/bad/best\.json is not whole JSON .*: remove it, or have it written",
+    ),
     (lambda p: write_json(p / "best.json", {"tasks": 800}), r"/bad/best\.json has no input"),
     (
         lambda p: write_json(p / "best.json", {"tasks": 800, "input": [3, 84]}),
         r"should have channels, height and width as input",
     ),
-    (lambda p: write_json(p / "best.json", {"tasks": 7, "input": [3, 84, 84]}), r"of which metrics\.jsonl has no line"),
+    (
+        lambda p: write_json(p / "best.json", {"tasks": 7, "input": [3, 84, 84]}),
+        r"of which metrics\.jsonl has no line",
+    ),
     (lambda p: (p / "val.json").write_text(""), r"/bad/val\.json is not whole JSON"),
-    (lambda p: write_json(p / "val.json", evaluation(accuracy=None)), r"/bad/val\.json should have a number at accuracy"),
+    (
+        lambda p: write_json(p / "val.json", evaluation(accuracy=None)),
+        r"/bad/val\.json should have a number at accuracy",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("spoil", "message"), BROKEN)
-def test_a_broken_run_among_good_ones_is_named(tmp_path: Path, spoil: Callable[[Path], Any], message: str) -> None:
+def test_a_broken_run_among_good_ones_is_named(
+    tmp_path: Path, spoil: Callable[[Path], Any], message: str
+) -> None:
     write_run(tmp_path / "runs" / "good")
     spoil(write_run(tmp_path / "runs" / "bad"))
     with pytest.raises(ValueError, match=message):
@@ -122,10 +178,16 @@ def test_a_broken_run_among_good_ones_is_named(tmp_path: Path, spoil: Callable[[
 
 
 TABLES: list[tuple[dict[str, Any], str]] = [
-    ({"version": 2}, r"this pmeta reads results of version 1, .*/table4\.json has 2: use a newer pmeta\."),
+    (
+        {"version": 2},
+        r"this pmeta reads results of version 1, .*/table4\.json has 2: use a newer pmeta\.",
+    ),
     ({"cells": [{"row": "x/x"}]}, r"/table4\.json has no cells\[0\]\.column"),
     ({"rows": "x/x"}, r"/table4\.json should have a list at rows, and has 'x/x'"),
-    ({"cells": [cell("1/1", "memory")]}, r"has a cell for '1/1', 'memory', which is not in its table"),
+    (
+        {"cells": [cell("1/1", "memory")]},
+        r"has a cell for '1/1', 'memory', which is not in its table",
+    ),
 ]
 
 
@@ -144,13 +206,21 @@ def test_a_figure_without_its_picture(tmp_path: Path) -> None:
 
 
 def test_a_figure_of_which_nothing_is_measured_yet_is_left_out(tmp_path: Path) -> None:
-    write_json(tmp_path / "figure5.json", {"format": "pmeta-results", "version": 1, "series": [{"missing": "not run yet"}]})
+    write_json(
+        tmp_path / "figure5.json",
+        {"format": "pmeta-results", "version": 1, "series": [{"missing": "not run yet"}]},
+    )
     write_run(tmp_path / "run", MINI)
-    assert (read([str(tmp_path)]).figures, read([str(tmp_path)]).left_out) == ([], [tmp_path / "figure5.json"])
+    assert (read([str(tmp_path)]).figures, read([str(tmp_path)]).left_out) == (
+        [],
+        [tmp_path / "figure5.json"],
+    )
 
 
 def test_foreign_folders_and_files(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"a report is made of run folders and results, .*/none is not there\."):
+    with pytest.raises(
+        ValueError, match=r"a report is made of run folders and results, .*/none is not there\."
+    ):
         read([str(tmp_path / "none")])
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "a.jpg").touch()

@@ -43,13 +43,20 @@ def test_a_cheetah_keeps_432_kb_of_episodes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("other", [{"n_way": 3}, {"n_shot": 5}, {"classes": 20}])
-def test_an_evaluation_on_tasks_of_another_kind_does_not_count(tmp_path: Path, other: dict[str, int]) -> None:
+def test_an_evaluation_on_tasks_of_another_kind_does_not_count(
+    tmp_path: Path, other: dict[str, int]
+) -> None:
     path = write_run(tmp_path / "run", MINI)
-    write_json(path / "other.json", {**evaluation(accuracy=61.0), "n_way": None, "n_shot": None, **other})
+    write_json(
+        path / "other.json", {**evaluation(accuracy=61.0), "n_way": None, "n_shot": None, **other}
+    )
     run = read_run(path, [])
     assert run.score
     assert run.score.source == "best validation, 100 tasks"
-    write_json(path / "same.json", {**evaluation(accuracy=62.0), "n_way": 5, "n_shot": 1, "n_query": 15, "classes": None})
+    write_json(
+        path / "same.json",
+        {**evaluation(accuracy=62.0), "n_way": 5, "n_shot": 1, "n_query": 15, "classes": None},
+    )
     score = read_run(path, []).score
     assert score
     assert score.value == 62.0
@@ -75,7 +82,9 @@ def test_an_evaluation_on_test_classes_comes_first(tmp_path: Path) -> None:
     write_json(path / "val.json", evaluation(split="val", tasks=5000, accuracy=1.0))
     (path / "evaluations").mkdir()
     write_json(path / "evaluations" / "test.json", evaluation())
-    write_json(path / "evaluations" / "cub.json", evaluation(data="/data/cub", tasks=9000, accuracy=2.0))
+    write_json(
+        path / "evaluations" / "cub.json", evaluation(data="/data/cub", tasks=9000, accuracy=2.0)
+    )
     write_json(path / "evaluations" / "batch5.json", evaluation(batch=5, tasks=9000, accuracy=3.0))
     run = read_run(path, [])
     assert len(run.evaluations) == 4
@@ -90,7 +99,11 @@ def test_a_run_before_its_layers_are_chosen(tmp_path: Path) -> None:
     assert not run.finished
     assert run.ops is None  # grey or coloured images: only a best model says so
     assert len(run.layers) == 9
-    assert run.setup == read_run(write_run(tmp_path / "later"), []).setup == "mini 84x84, 4Conv, 5-way 1-shot"
+    assert (
+        run.setup
+        == read_run(write_run(tmp_path / "later"), []).setup
+        == "mini 84x84, 4Conv, 5-way 1-shot"
+    )
 
 
 def test_a_run_without_a_validation(tmp_path: Path) -> None:
@@ -102,7 +115,10 @@ def test_masks_and_bounds_of_the_chosen_model(tmp_path: Path) -> None:
     run = read_run(write_run(tmp_path / "run"), [])
     assert run.masks == [["conv4", "fc"]] * 5
     assert run.mu_fw["conv4"] == 22 / 32  # rho = 0.3
-    assert read_run(write_run(tmp_path / "lr", dataclasses.replace(MINI, method="pmeta-lr")), []).mu_fw == {}
+    assert (
+        read_run(write_run(tmp_path / "lr", dataclasses.replace(MINI, method="pmeta-lr")), []).mu_fw
+        == {}
+    )
 
 
 def test_the_paper_is_quoted_only_for_its_own_set_up() -> None:

@@ -65,16 +65,22 @@ ROWS = {
     "table6": ["Mini", "Tiered", "CUB"],
     "table7": ["x/x", "g(w)/x", "x_(l-1)/x", "x/g(w)", "x/g(y)"],
 }
-ACCURACIES = [cell for cells in TABLES.values() for cell in cells if cell.training and not cell.cost]
+ACCURACIES = [
+    cell for cells in TABLES.values() for cell in cells if cell.training and not cell.cost
+]
 
 
 @pytest.mark.parametrize("name", TABLES)
 def test_rows_and_figures_are_those_of_the_paper_in_its_order(name: str) -> None:
     cells = TABLES[name]
-    rows, columns = (list(dict.fromkeys(getattr(cell, key) for cell in cells)) for key in ("row", "column"))
+    rows, columns = (
+        list(dict.fromkeys(getattr(cell, key) for cell in cells)) for key in ("row", "column")
+    )
     found = {(cell.row, cell.column): cell.paper for cell in cells}
     assert len(found) == len(cells)
-    printed = [[float(word) for word in line.split()] for line in PRINTED[name].strip().splitlines()]
+    printed = [
+        [float(word) for word in line.split()] for line in PRINTED[name].strip().splitlines()
+    ]
     assert [[found[row, column] for column in columns] for row in rows] == printed
     assert rows == ROWS.get(name, rows)
 
@@ -96,10 +102,22 @@ def test_trainings_that_are_the_same_are_one() -> None:
         return next(c.training for c in TABLES[table] if (c.row, c.column) == (row, column))
 
     plain = behind("table2", "4Conv p-Meta (LR)", "1-shot Mini")
-    assert plain == behind("table4", "x/x", "1-shot CUB") == behind("table7", "x/x", "1-shot Mini") == "4conv-1shot-pmeta-lr"
+    assert (
+        plain
+        == behind("table4", "x/x", "1-shot CUB")
+        == behind("table7", "x/x", "1-shot Mini")
+        == "4conv-1shot-pmeta-lr"
+    )
     full = behind("table2", "4Conv p-Meta (LR+attention)", "5-shot Mini")
-    assert full == behind("table4", "0.3/0", "5-shot Mini") == behind("table6", "Mini", "5-shot batch 25") == FIGURE5[1]
-    assert behind("table5", "max/group", "1-shot Mini") == behind("table2", "4Conv MAML", "1-shot Mini")
+    assert (
+        full
+        == behind("table4", "0.3/0", "5-shot Mini")
+        == behind("table6", "Mini", "5-shot batch 25")
+        == FIGURE5[1]
+    )
+    assert behind("table5", "max/group", "1-shot Mini") == behind(
+        "table2", "4Conv MAML", "1-shot Mini"
+    )
 
 
 def test_cells_with_one_training_and_evaluation_have_one_figure_but_for_a_misprint() -> None:
@@ -115,19 +133,37 @@ def test_cells_with_one_training_and_evaluation_have_one_figure_but_for_a_mispri
     ("name", "settings"),
     [
         ("4conv-1shot-pmeta-lr", {"method": "pmeta-lr", "n_shot": 1, "scores": ""}),
-        ("4conv-5shot-pmeta", {"method": "pmeta", "n_shot": 5, "clip_ratio_fw": 0.3, "clip_ratio_bw": 0.0}),
+        (
+            "4conv-5shot-pmeta",
+            {"method": "pmeta", "n_shot": 5, "clip_ratio_fw": 0.3, "clip_ratio_bw": 0.0},
+        ),
         ("4conv-1shot-fw0", {"clip_ratio_fw": 0.0, "clip_ratio_bw": None, "sparse_fw": "w"}),
         ("4conv-1shot-bw0", {"clip_ratio_fw": None, "clip_ratio_bw": 0.0}),
         ("4conv-1shot-fw0.5-bw0.5", {"clip_ratio_fw": 0.5, "clip_ratio_bw": 0.5}),
         ("4conv-1shot-alpha-ch", {"method": "pmeta", "scores": "static"}),
-        ("4conv-5shot-sparse-x", {"clip_ratio_fw": 0.3, "clip_ratio_bw": None, "sparse_fw": "x", "sparse_bw": "w"}),
-        ("4conv-1shot-sparse-gy", {"clip_ratio_fw": None, "clip_ratio_bw": 0.3, "sparse_fw": "w", "sparse_bw": "y"}),
+        (
+            "4conv-5shot-sparse-x",
+            {"clip_ratio_fw": 0.3, "clip_ratio_bw": None, "sparse_fw": "x", "sparse_bw": "w"},
+        ),
+        (
+            "4conv-1shot-sparse-gy",
+            {"clip_ratio_fw": None, "clip_ratio_bw": 0.3, "sparse_fw": "w", "sparse_bw": "y"},
+        ),
         ("4conv-1shot-maml-average-batch", {"method": "maml", "pool": "average", "norm": "batch"}),
-        ("resnet12-5shot-boil", {"method": "boil", "backbone": "resnet12", "n_shot": 5, "meta_batch": 2}),
+        (
+            "resnet12-5shot-boil",
+            {"method": "boil", "backbone": "resnet12", "n_shot": 5, "meta_batch": 2},
+        ),
         ("navigation-pmeta", {"method": "pmeta", "memory_budget": "170kB", "freeze_at": 0.1}),
-        ("cheetah-velocity-pmeta-lr", {"method": "pmeta-lr", "memory_budget": "190kB", "freeze_at": 0.2}),
+        (
+            "cheetah-velocity-pmeta-lr",
+            {"method": "pmeta-lr", "memory_budget": "190kB", "freeze_at": 0.2},
+        ),
         ("navigation-maml++", {"method": "maml++", "memory_budget": ""}),
-        ("cheetah-velocity-anil", {"env": "cheetah-velocity", "method": "anil", "epochs": 500, "meta_batch": 40}),
+        (
+            "cheetah-velocity-anil",
+            {"env": "cheetah-velocity", "method": "anil", "epochs": 500, "meta_batch": 40},
+        ),
     ],
 )
 def test_settings_of_a_training(name: str, settings: dict[str, object]) -> None:
@@ -140,12 +176,18 @@ def test_the_paper_scale_is_the_papers_own() -> None:
         config = configuration(training, "paper", "DIR", None)
         data = {} if training.is_rl else {"data": "DIR"}
         assert config == dataclasses.replace(NAMED[training.base], **training.changes, **data)
-    assert (SCALES["paper"].eval_tasks, SCALES["paper"].rl_eval_tasks, SCALES["paper"].figure_tasks) == (5000, 400, 100)
+    assert (
+        SCALES["paper"].eval_tasks,
+        SCALES["paper"].rl_eval_tasks,
+        SCALES["paper"].figure_tasks,
+    ) == (5000, 400, 100)
 
 
 def test_tasks_and_other_settings_are_changed_on_top_of_the_scale() -> None:
     pmeta = TRAININGS["4conv-1shot-pmeta"]
-    config = configuration(pmeta, "short", "DIR", 2000, ["n_query=7", "lr=0.01", "first_order=true", "image_size=None"])
+    config = configuration(
+        pmeta, "short", "DIR", 2000, ["n_query=7", "lr=0.01", "first_order=true", "image_size=None"]
+    )
     expected = {
         "tasks": 2000,
         "epoch_tasks": 250,
@@ -157,20 +199,35 @@ def test_tasks_and_other_settings_are_changed_on_top_of_the_scale() -> None:
     }
     assert {key: getattr(config, key) for key in expected} == expected
     assert configuration(pmeta, "short", "DIR", None).tasks == SCALES["short"].tasks[1]
-    walk = configuration(TRAININGS["navigation-pmeta"], "short", "", 2000, ["rl.epochs=3", "n_query=7"])
+    walk = configuration(
+        TRAININGS["navigation-pmeta"], "short", "", 2000, ["rl.epochs=3", "n_query=7"]
+    )
     assert (walk.epochs, walk.tasks) == (3, 60)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
-    "word", ["n_query", "queries=5", "method=maml", "rl.n_query=5", "tasks=5", "clip_ratio_fw=0.1", "rl.memory_budget=1MB"]
+    "word",
+    [
+        "n_query",
+        "queries=5",
+        "method=maml",
+        "rl.n_query=5",
+        "tasks=5",
+        "clip_ratio_fw=0.1",
+        "rl.memory_budget=1MB",
+    ],
 )
 def test_settings_that_are_none_or_make_the_cells(word: str) -> None:
     name = "navigation-pmeta" if word.startswith("rl.") else "4conv-1shot-pmeta"
-    with pytest.raises(ValueError, match=r"^--set takes NAME=VALUE, or rl\.NAME=VALUE, got '.*'; the names are "):
+    with pytest.raises(
+        ValueError, match=r"^--set takes NAME=VALUE, or rl\.NAME=VALUE, got '.*'; the names are "
+    ):
         configuration(TRAININGS[name], "paper", "DIR", None, [word])
 
 
-@pytest.mark.parametrize(("word", "kind"), [("n_query=five", "int"), ("lr=fast", "float"), ("first_order=1", "bool")])
+@pytest.mark.parametrize(
+    ("word", "kind"), [("n_query=five", "int"), ("lr=fast", "float"), ("first_order=1", "bool")]
+)
 def test_values_of_another_type(word: str, kind: str) -> None:
     with pytest.raises(ValueError, match=rf"^--set {word}: '.*' is no {kind}\.$"):
         configuration(TRAININGS["4conv-1shot-pmeta"], "paper", "DIR", None, [word])
@@ -178,4 +235,6 @@ def test_values_of_another_type(word: str, kind: str) -> None:
 
 def test_what_cells_differ_in_is_all_that_their_changes_name() -> None:
     for is_rl, own in ((False, CELLS_DIFFER_IN), (True, POLICIES_DIFFER_IN)):
-        assert {key for t in TRAININGS.values() if t.is_rl == is_rl for key in t.changes} <= set(own)
+        assert {key for t in TRAININGS.values() if t.is_rl == is_rl for key in t.changes} <= set(
+            own
+        )

@@ -24,14 +24,19 @@ def test_recognised_by_the_last_folder_or_by_name() -> None:
         "cub": "CUB_200_2011.tar",
         "tiered": "tiered-imagenet",
     }
-    assert named(["mini=/data/birds=1", "glyphs-are-no-set/cub"]) == {"mini": "/data/birds=1", "cub": "glyphs-are-no-set/cub"}
+    assert named(["mini=/data/birds=1", "glyphs-are-no-set/cub"]) == {
+        "mini": "/data/birds=1",
+        "cub": "glyphs-are-no-set/cub",
+    }
     assert named(["glyphs"]) == {"mini": "glyphs"}
     assert named([]) == {}
 
 
 @pytest.mark.parametrize("word", ["/data/mini/birds", "omniglot=DIR", "=DIR"])
 def test_not_recognised(word: str) -> None:
-    message = f"--data takes mini=DIR, tiered=DIR and cub=DIR, or folders with such names, got {word!r}."
+    message = (
+        f"--data takes mini=DIR, tiered=DIR and cub=DIR, or folders with such names, got {word!r}."
+    )
     with pytest.raises(ValueError, match=r"^--data takes") as error:
         named([word])
     assert str(error.value) == message

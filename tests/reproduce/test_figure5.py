@@ -19,9 +19,15 @@ def test_scores_of_samples_layer_by_layer() -> None:
     net = take_in(FourConv(5, (1, 16, 16), channels=4, groups=2), torch.zeros(1, 1, 16, 16))
     fw, bw = torch.tensor([[1.0], [1.0]]), torch.tensor([[0.0, 4, 0, 0], [1, 1, 1, 1]])
     norm = torch.tensor([[2.0, 2, 0, 0], [0, 1, 1, 2]])
-    scores = {layer.name: (None, None) for layer in net.layers} | {"conv1": (fw, bw), "norm1": (norm, bw)}
+    scores = {layer.name: (None, None) for layer in net.layers} | {
+        "conv1": (fw, bw),
+        "norm1": (norm, bw),
+    }
     conv1, norm1, *_, fc = figure5.sample_scores(net, scores, 2)  # type: ignore[arg-type]
-    assert conv1.tolist() == [[[1, 0, 0, 0], [0, 4, 0, 0]], [[1, 0, 0, 0], [1, 1, 1, 1]]]  # both sides
+    assert conv1.tolist() == [
+        [[1, 0, 0, 0], [0, 4, 0, 0]],
+        [[1, 0, 0, 0], [1, 1, 1, 1]],
+    ]  # both sides
     assert norm1.tolist() == [[[0, 8, 0, 0]], [[0, 1, 1, 2]]]  # one weight a channel: the product
     assert fc.tolist() == [[[1], [1]]] * 2
 
@@ -37,8 +43,13 @@ def test_likeness_of_conv_scores_is_that_of_the_whole_matrix() -> None:
 
 def test_no_sample_is_in_two_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     net = take_in(FourConv(5, (1, 16, 16), channels=4, groups=2), torch.zeros(1, 1, 16, 16))
-    updates, samples = torch.ones(1, len(net.layers), dtype=torch.bool), torch.eye(5)[:, None]  # each is unlike all others
-    found = [(updates.float(), [part] * len(net.layers)) for part in (samples[:2], samples[2:])]  # of two tasks
+    updates, samples = (
+        torch.ones(1, len(net.layers), dtype=torch.bool),
+        torch.eye(5)[:, None],
+    )  # each is unlike all others
+    found = [
+        (updates.float(), [part] * len(net.layers)) for part in (samples[:2], samples[2:])
+    ]  # of two tasks
     real, pairs = figure5.cosine, []
 
     def cosine(a: Tensor, b: Tensor) -> Tensor:
@@ -49,7 +60,9 @@ def test_no_sample_is_in_two_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     summary = figure5._summary(net, updates, found)
     assert (summary["pairs"], summary["cosine"]) == (2, [0.0] * len(net.layers))
     assert len(pairs) == len(net.layers)
-    assert all(sorted(both.sum((0, 1)).tolist()) == [0, 1, 1, 1, 1] for both in pairs)  # one is left over
+    assert all(
+        sorted(both.sum((0, 1)).tolist()) == [0, 1, 1, 1, 1] for both in pairs
+    )  # one is left over
 
 
 def measured(tmp_path: Path, name: str, steps: int = 5) -> None:
@@ -58,13 +71,22 @@ def measured(tmp_path: Path, name: str, steps: int = 5) -> None:
     (run / "last.json").write_text(json.dumps({"tasks": 2000}))
     layers = ["conv1", "norm1", "conv2", "norm2", "conv3", "norm3", "conv4", "norm4", "fc"]
     found: dict[str, Any] = {"layers": layers, "pairs": 250, "split": "val", "eval_tasks": 100}
-    found |= {"updated": [[l > 5 for l in range(9)]] * steps, "cosine": [0.9] * 9, "cosine_std": [0.2] * 9}
-    found |= {"ratios": [[0.0] * 6 + [0.4, 0.6, 1.0]] * steps, "ratios_std": [[0.0] * 6 + [0.1, 0.5, 0.0]] * steps}
+    found |= {
+        "updated": [[l > 5 for l in range(9)]] * steps,
+        "cosine": [0.9] * 9,
+        "cosine_std": [0.2] * 9,
+    }
+    found |= {
+        "ratios": [[0.0] * 6 + [0.4, 0.6, 1.0]] * steps,
+        "ratios_std": [[0.0] * 6 + [0.1, 0.5, 0.0]] * steps,
+    }
     figure5.path_of(run, "val").write_text(json.dumps(found))
 
 
 def test_the_first_seed_is_drawn_whichever_it_is(tmp_path: Path) -> None:
-    options = Options(tmp_path, "short", {"mini": Dataset("/data/mini", "MiniImageNet", "val")}, seeds=(1, 2))
+    options = Options(
+        tmp_path, "short", {"mini": Dataset("/data/mini", "MiniImageNet", "val")}, seeds=(1, 2)
+    )
     measured(tmp_path, "4conv-1shot-pmeta-seed1")
     found = figure5_picture.collect(options)["series"][0]
     assert (found["run"], found["missing"]) == ("runs/4conv-1shot-pmeta-seed1", None)
@@ -78,14 +100,20 @@ def test_the_picture_is_drawn_when_something_is_new(tmp_path: Path) -> None:
     figure5_picture.write(options)
     found = json.loads((tmp_path / "figure5.json").read_text())
     assert [(s["shots"], s["missing"]) for s in found["series"]] == [(1, None), (5, "not run yet")]
-    assert (found["data"], found["split"], found["series"][0]["tasks"]) == (["MiniImageNet"], "val", 2000)
+    assert (found["data"], found["split"], found["series"][0]["tasks"]) == (
+        ["MiniImageNet"],
+        "val",
+        2000,
+    )
     assert (tmp_path / "figure5.png").read_bytes().startswith(b"\x89PNG")
     before = (tmp_path / "figure5.svg").stat().st_mtime_ns
     figure5_picture.write(options)
     assert (tmp_path / "figure5.svg").stat().st_mtime_ns == before
 
 
-def test_the_picture_has_a_row_for_each_number_of_shots_and_a_panel_for_each_step(tmp_path: Path) -> None:
+def test_the_picture_has_a_row_for_each_number_of_shots_and_a_panel_for_each_step(
+    tmp_path: Path,
+) -> None:
     options = Options(tmp_path, "short", {"mini": Dataset("/data/mini", "MiniImageNet", "val")})
     for name in ("4conv-1shot-pmeta", "4conv-5shot-pmeta"):
         measured(tmp_path, name)

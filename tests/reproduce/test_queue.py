@@ -22,7 +22,9 @@ CUB = Dataset("/data/cub", "CUB", "test")
 
 
 def options_of(tmp_path: Path, **changes: Any) -> Options:
-    return dataclasses.replace(Options(tmp_path, "short", {"mini": MINI}, tasks=8, eval_tasks=4), **changes)
+    return dataclasses.replace(
+        Options(tmp_path, "short", {"mini": MINI}, tasks=8, eval_tasks=4), **changes
+    )
 
 
 class Fakes:
@@ -35,7 +37,11 @@ class Fakes:
         monkeypatch.setattr(queue, "train", self.train)
         monkeypatch.setattr(queue, "train_policy", self.train)
         monkeypatch.setattr(evaluations, "evaluate_images", self.evaluate)
-        monkeypatch.setattr(evaluations, "evaluate_policy", lambda group, run, tasks, path: self.evaluate(group, None, path))
+        monkeypatch.setattr(
+            evaluations,
+            "evaluate_policy",
+            lambda group, run, tasks, path: self.evaluate(group, None, path),
+        )
         monkeypatch.setattr(figure5, "measure", self.measure)
 
     def note(self, what: str) -> None:
@@ -55,7 +61,9 @@ class Fakes:
         self.note(f"evaluate {path.parent.parent.name} {path.stem}")
         self.evaluated.append(config)
         path.parent.mkdir(exist_ok=True)
-        write_json(path, {"tasks": config.tasks if config else 1000, "seconds": 2.0, "accuracies": []})
+        write_json(
+            path, {"tasks": config.tasks if config else 1000, "seconds": 2.0, "accuracies": []}
+        )
 
     def measure(self, group: Any, run: str, split: str, tasks: int) -> None:
         self.note(f"figure5 {Path(run).name}")
@@ -78,25 +86,44 @@ def work(cells: list[Any], options: Options, figure: tuple[str, ...] = ()) -> li
     return queue.work_off(jobs, options, lambda step: None, lambda: None)
 
 
-def test_the_most_telling_come_first_and_each_run_is_evaluated_as_soon_as_it_is_trained(tmp_path: Path, fakes: Fakes) -> None:
+def test_the_most_telling_come_first_and_each_run_is_evaluated_as_soon_as_it_is_trained(
+    tmp_path: Path, fakes: Fakes
+) -> None:
     rows = cells_of("table4", lambda cell: cell.row in ("0/x", "x/x", "0.3/0"))
     work(rows, options_of(tmp_path))
     order = [name.removeprefix("train ") for name in fakes.done if name.startswith("train")]
-    one, five = ["4conv-1shot-pmeta", "4conv-1shot-pmeta-lr"], ["4conv-5shot-pmeta", "4conv-5shot-pmeta-lr"]
+    one, five = (
+        ["4conv-1shot-pmeta", "4conv-1shot-pmeta-lr"],
+        ["4conv-5shot-pmeta", "4conv-5shot-pmeta-lr"],
+    )
     assert order == [*one, *five, "4conv-1shot-fw0", "4conv-5shot-fw0"]
-    assert fakes.done[:2] == ["train 4conv-1shot-pmeta", "evaluate 4conv-1shot-pmeta mini-val-batch1"]
+    assert fakes.done[:2] == [
+        "train 4conv-1shot-pmeta",
+        "evaluate 4conv-1shot-pmeta mini-val-batch1",
+    ]
 
 
 def test_tables_share_runs_and_evaluations(tmp_path: Path, fakes: Fakes) -> None:
     one = "4conv-1shot-pmeta"
-    cells = [cell for table in ("table2", "table4", "table6") for cell in cells_of(table, lambda cell: cell.training == one)]
+    cells = [
+        cell
+        for table in ("table2", "table4", "table6")
+        for cell in cells_of(table, lambda cell: cell.training == one)
+    ]
     work(cells, options_of(tmp_path, datasets={"mini": MINI, "cub": CUB}), (one,))
     evaluated = [f"{data}-batch{batch}" for batch in (1, 2, 5) for data in ("mini-val", "cub-test")]
-    assert fakes.done == [f"train {one}", *(f"evaluate {one} {name}" for name in evaluated), f"figure5 {one}"]
+    assert fakes.done == [
+        f"train {one}",
+        *(f"evaluate {one} {name}" for name in evaluated),
+        f"figure5 {one}",
+    ]
 
 
 def test_an_evaluation_has_its_own_data_and_queries(tmp_path: Path, fakes: Fakes) -> None:
-    cells, options = cells_of("table6", lambda cell: cell.column == "1-shot batch 2"), options_of(tmp_path, given=["n_query=3"])
+    cells, options = (
+        cells_of("table6", lambda cell: cell.column == "1-shot batch 2"),
+        options_of(tmp_path, given=["n_query=3"]),
+    )
     work(cells, dataclasses.replace(options, datasets={"mini": MINI, "cub": CUB}))
     run = tmp_path / "runs" / "4conv-1shot-pmeta"
     assert Run(run).config()["n_query"] == 3
@@ -104,7 +131,9 @@ def test_an_evaluation_has_its_own_data_and_queries(tmp_path: Path, fakes: Fakes
     assert fakes.evaluated == [mini, dataclasses.replace(mini, data=CUB.root, split="test")]
 
 
-def test_no_run_is_evaluated_on_the_tasks_that_chose_its_model(tmp_path: Path, fakes: Fakes) -> None:
+def test_no_run_is_evaluated_on_the_tasks_that_chose_its_model(
+    tmp_path: Path, fakes: Fakes
+) -> None:
     cells = cells_of("table6", lambda cell: cell.column == "1-shot batch 2")
     work(cells, dataclasses.replace(options_of(tmp_path), seeds=(0, 1, 2)))
     assert [config.seed for config in fakes.evaluated] == [1, 2, 3]
@@ -116,10 +145,14 @@ def test_nothing_is_done_twice(tmp_path: Path, fakes: Fakes) -> None:
     assert len(fakes.done) == 2 * 4 + 1
     work(cells, options, ("4conv-1shot-pmeta",))
     assert len(fakes.done) == 2 * 4 + 1
-    assert [step for job in queue.plan(cells, (), options) for step in queue.steps(job, options)] == []
+    assert [
+        step for job in queue.plan(cells, (), options) for step in queue.steps(job, options)
+    ] == []
 
 
-def test_more_tasks_of_evaluation_are_evaluated_and_fewer_are_there_already(tmp_path: Path, fakes: Fakes) -> None:
+def test_more_tasks_of_evaluation_are_evaluated_and_fewer_are_there_already(
+    tmp_path: Path, fakes: Fakes
+) -> None:
     cells = cells_of("table4", lambda cell: cell.training == "4conv-1shot-pmeta")
     for tasks, calls in ((4, 2), (3, 2), (9, 3)):
         work(cells, options_of(tmp_path, eval_tasks=tasks))
@@ -138,7 +171,9 @@ def test_what_was_stopped_goes_on(tmp_path: Path, fakes: Fakes) -> None:
     assert len(fakes.done) == len(set(fakes.done)) == 8
 
 
-def test_a_run_of_another_process_is_left_to_it_and_looked_at_again(tmp_path: Path, fakes: Fakes) -> None:
+def test_a_run_of_another_process_is_left_to_it_and_looked_at_again(
+    tmp_path: Path, fakes: Fakes
+) -> None:
     cells, options = cells_of("table6"), options_of(tmp_path)
     with Run(tmp_path / "runs" / "4conv-1shot-pmeta") as theirs:
         theirs.lock()
@@ -147,12 +182,16 @@ def test_a_run_of_another_process_is_left_to_it_and_looked_at_again(tmp_path: Pa
         assert all("5shot" in name for name in fakes.done)
         with pytest.raises(BusyError):
             Run(theirs.path).lock()
-    fakes.trouble["train 4conv-1shot-pmeta"] = BusyError("at work")  # free again when the others are done
+    fakes.trouble["train 4conv-1shot-pmeta"] = BusyError(
+        "at work"
+    )  # free again when the others are done
     assert work(cells, options) == []
     assert "train 4conv-1shot-pmeta" in fakes.done
 
 
-def test_a_training_that_diverges_is_noted_and_the_others_go_on(tmp_path: Path, fakes: Fakes) -> None:
+def test_a_training_that_diverges_is_noted_and_the_others_go_on(
+    tmp_path: Path, fakes: Fakes
+) -> None:
     cells, options = cells_of("table6"), options_of(tmp_path)
     fakes.trouble["train 4conv-1shot-pmeta"] = DivergedError("loss was not finite.")
     work(cells, options)
@@ -165,20 +204,35 @@ def test_a_training_that_diverges_is_noted_and_the_others_go_on(tmp_path: Path, 
 
 
 def test_what_is_broken_in_a_folder_is_done_again_or_named(tmp_path: Path, fakes: Fakes) -> None:
-    cells, options = cells_of("table4", lambda cell: cell.training == "4conv-1shot-pmeta"), options_of(tmp_path)
+    cells, options = (
+        cells_of("table4", lambda cell: cell.training == "4conv-1shot-pmeta"),
+        options_of(tmp_path),
+    )
     work(cells, options)
     run = tmp_path / "runs" / "4conv-1shot-pmeta"
     (run / "last.json").write_text("")
     work(cells, options)
-    assert fakes.done[2:] == ["train 4conv-1shot-pmeta"]  # which goes on from the checkpoint and writes last.json
+    assert fakes.done[2:] == [
+        "train 4conv-1shot-pmeta"
+    ]  # which goes on from the checkpoint and writes last.json
     path = evaluations.path_of(run, "mini", "val", 1)
-    for text, says in (("{", "cannot be read .*"), ("{}", "is no evaluation, which has tasks and seconds"), ("[]", "is no .*")):
+    for text, says in (
+        ("{", "cannot be read .*"),
+        ("{}", "is no evaluation, which has tasks and seconds"),
+        ("[]", "is no .*"),
+    ):
         path.write_text(text)
-        with pytest.raises(ValueError, match=rf"mini-val-batch1\.json {says}: remove it to evaluate again\.$"):
+        with pytest.raises(
+            ValueError, match=rf"mini-val-batch1\.json {says}: remove it to evaluate again\.$"
+        ):
             work(cells, options)
     (run / "metrics.jsonl").write_text("no\n")
-    with pytest.raises(ValueError, match=r"metrics\.jsonl in .*4conv-1shot-pmeta has a line that is not JSON"):
-        Estimate(options).seconds([step for job in queue.plan(cells, (), options) for step in _train_only(job)])
+    with pytest.raises(
+        ValueError, match=r"metrics\.jsonl in .*4conv-1shot-pmeta has a line that is not JSON"
+    ):
+        Estimate(options).seconds(
+            [step for job in queue.plan(cells, (), options) for step in _train_only(job)]
+        )
 
 
 def _train_only(job: Job) -> list[Step]:
@@ -190,11 +244,16 @@ def test_why_a_training_failed(tmp_path: Path) -> None:
     write_json(tmp_path / "failed.json", {"error": "loss was not finite."})
     assert queue.why_failed(tmp_path) == "loss was not finite."
     (tmp_path / "failed.json").write_text("{")
-    with pytest.raises(ValueError, match=r"failed\.json says why a training failed, this one does not: remove it\.$"):
+    with pytest.raises(
+        ValueError,
+        match=r"failed\.json says why a training failed, this one does not: remove it\.$",
+    ):
         queue.why_failed(tmp_path)
 
 
-def test_a_run_with_other_settings_is_refused_before_anything_starts(tmp_path: Path, fakes: Fakes) -> None:
+def test_a_run_with_other_settings_is_refused_before_anything_starts(
+    tmp_path: Path, fakes: Fakes
+) -> None:
     cells = cells_of("table6")
     work(cells, options_of(tmp_path))
     fakes.done.clear()
@@ -203,19 +262,28 @@ def test_a_run_with_other_settings_is_refused_before_anything_starts(tmp_path: P
     assert fakes.done == []
 
 
-def test_seeds_have_their_own_runs_after_the_first_seed_of_all(tmp_path: Path, fakes: Fakes) -> None:
+def test_seeds_have_their_own_runs_after_the_first_seed_of_all(
+    tmp_path: Path, fakes: Fakes
+) -> None:
     work(cells_of("table6"), options_of(tmp_path, seeds=(0, 3)))
     trained = [name.removeprefix("train ") for name in fakes.done if name.startswith("train")]
-    assert trained == [f"4conv-{shots}shot-pmeta{seed}" for seed in ("", "-seed3") for shots in (1, 5)]
+    assert trained == [
+        f"4conv-{shots}shot-pmeta{seed}" for seed in ("", "-seed3") for shots in (1, 5)
+    ]
     assert Run(tmp_path / "runs/4conv-1shot-pmeta-seed3").config()["seed"] == 3
 
 
-def test_what_cannot_be_trained_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_trained_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert queue.plan(cells_of("table4"), (), options_of(tmp_path, datasets={"cub": CUB})) == []
     names = {job.training.name for job in queue.plan(cells_of("table2"), (), options_of(tmp_path))}
     assert len(names) == 12
     assert not any("resnet12" in name for name in names)
-    full = {job.training.name for job in queue.plan(cells_of("table2"), (), options_of(tmp_path, scale="paper"))}
+    full = {
+        job.training.name
+        for job in queue.plan(cells_of("table2"), (), options_of(tmp_path, scale="paper"))
+    }
     assert len(full) == 24
     assert queue.trainable(TRAININGS["cheetah-velocity-maml"], options_of(tmp_path)) == ""
     monkeypatch.setattr(queue.importlib.util, "find_spec", lambda name: None)
@@ -239,22 +307,33 @@ def test_the_estimate_is_measured_on_runs_of_the_same_kind(tmp_path: Path, fakes
     options, (train, *_, evaluate) = steps_of(tmp_path, "table6")
     run = tmp_path / "runs" / "4conv-1shot-maml"
     (run / "evaluations").mkdir(parents=True)
-    lines = [(250, 100.0), (500, 200.0), (750, 90.0), (1000, 190.0)]  # stopped once, and then the clock began anew
+    lines = [
+        (250, 100.0),
+        (500, 200.0),
+        (750, 90.0),
+        (1000, 190.0),
+    ]  # stopped once, and then the clock began anew
     text = "".join(json.dumps({"tasks": n, "seconds": s}) + "\n" for n, s in lines)
     (run / "metrics.jsonl").write_text(text)
-    (run / "evaluations/mini-val-batch1.json").write_text(json.dumps({"tasks": 100, "seconds": 20.0}))
+    (run / "evaluations/mini-val-batch1.json").write_text(
+        json.dumps({"tasks": 100, "seconds": 20.0})
+    )
     first = next(step for step in steps_of(tmp_path, "table6")[1] if step.what == "evaluate")
     assert (train.what, train.tasks, evaluate.job.training.kind) == ("train", 8, "4conv-5way-5shot")
     estimate = Estimate(options)
     assert estimate.seconds([train, first]) == pytest.approx([1.5 + 8 * 300 / 750, 1.5 + 4 * 0.2])
 
 
-def test_the_estimate_is_calculated_where_nothing_was_done_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_estimate_is_calculated_where_nothing_was_done_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("pmeta.reproduce.estimate.calibrate", lambda config: 10.0)
     options, steps = steps_of(tmp_path, "table6", workers=2)
     seconds = Estimate(options).seconds(steps)
     by_name = {step.label: s for step, s in zip(steps, seconds, strict=True)}
-    gmacs = 5 * 0.3915 * 3 + 3 * 25 * 0.02874  # K steps of Table 2, tripled for the second order, and 25 queries
+    gmacs = (
+        5 * 0.3915 * 3 + 3 * 25 * 0.02874
+    )  # K steps of Table 2, tripled for the second order, and 25 queries
     assert by_name["train 4conv-1shot-pmeta"] == pytest.approx(1.5 + 8 * gmacs / 10 / 2, rel=0.01)
     assert by_name["train 4conv-5shot-pmeta"] > by_name["train 4conv-1shot-pmeta"]
     walks = Estimate(options).total(steps_of(tmp_path, "table3")[1])

@@ -33,7 +33,9 @@ def registered():
 
 def test_navigation_moves_by_the_scaled_and_clipped_action():
     env = Navigation(action_scale=0.1)
-    x, reward, done = env.step(np.zeros((2, 2)), np.array([[0.3, 0.4], [0.1, -0.05]]), np.array([[9.0, 0.5], [1.0, -0.45]]))
+    x, reward, done = env.step(
+        np.zeros((2, 2)), np.array([[0.3, 0.4], [0.1, -0.05]]), np.array([[9.0, 0.5], [1.0, -0.45]])
+    )
     np.testing.assert_allclose(x, [[0.1, 0.05], [0.1, -0.045]])
     np.testing.assert_allclose(reward, [-np.hypot(0.2, 0.35), -0.005])
     assert done.tolist() == [False, True]
@@ -89,10 +91,14 @@ def test_cheetah_equals_half_cheetah_v5_step_for_step():
         obs, _, _, _, info = theirs.step(action)
         state, reward, done = env.step(state, np.array([[1.3]]), action[None])
         np.testing.assert_array_equal(env.observe(state)[0, :17], obs)
-        np.testing.assert_array_equal(env.observe(state)[0, 17:], [theirs.data.qpos[0], 0, theirs.data.qpos[1] + 0.7])
+        np.testing.assert_array_equal(
+            env.observe(state)[0, 17:], [theirs.data.qpos[0], 0, theirs.data.qpos[1] + 0.7]
+        )
         velocity = (theirs.data.qpos[0] - x_before) / 0.05
         assert info["x_velocity"] == pytest.approx(velocity, abs=1e-12)
-        assert reward[0] == pytest.approx(-abs(velocity - 1.3) - 0.05 * (np.clip(action, -1, 1) ** 2).sum(), abs=1e-12)
+        assert reward[0] == pytest.approx(
+            -abs(velocity - 1.3) - 0.05 * (np.clip(action, -1, 1) ** 2).sum(), abs=1e-12
+        )
         assert not done
 
 
@@ -132,7 +138,9 @@ def test_cheetah_starts_near_rest_and_gets_its_target_from_0_to_2():
 
 
 def test_velocity_reward_by_hand():
-    assert velocity_reward(np.array(1.5), np.array(1.0), np.array([0.5, -3.0])) == pytest.approx(-0.5 - 0.05 * 1.25)
+    assert velocity_reward(np.array(1.5), np.array(1.0), np.array([0.5, -3.0])) == pytest.approx(
+        -0.5 - 0.05 * 1.25
+    )
 
 
 @pytest.mark.parametrize("name", ["pmeta/Navigation-v0", "pmeta/CheetahVelocity-v0"])

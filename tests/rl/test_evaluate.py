@@ -30,13 +30,17 @@ def test_summary_by_hand():
     assert summary.tasks == 4
     assert (summary.before, summary.after, summary.first_half) == (-8, -6, -3)
     spread = (summary.before_ci95, summary.after_ci95, summary.first_half_ci95)
-    assert spread == pytest.approx((1.96 * 2 / 2, 1.96 * 4 / 2, 1.96 * 1 / 2))  # over the root of 4 tasks
+    assert spread == pytest.approx(
+        (1.96 * 2 / 2, 1.96 * 4 / 2, 1.96 * 1 / 2)
+    )  # over the root of 4 tasks
     assert summary.after_median == -8
     assert (summary.memory_mb, summary.worst_memory_mb) == pytest.approx((8, 12))
     assert (summary.exact_memory_mb, summary.worst_exact_memory_mb) == pytest.approx((20, 36))
     assert (summary.gmac, summary.worst_gmac) == pytest.approx((2, 3))
     assert summary.update_ratios == [pytest.approx([0.7, 1.0])]
-    assert math.isnan(summarise([result(-1, -1, -1, 1, 1, 1, 1)]).after_ci95)  # one task says nothing of the spread
+    assert math.isnan(
+        summarise([result(-1, -1, -1, 1, 1, 1, 1)]).after_ci95
+    )  # one task says nothing of the spread
 
 
 def test_returns_of_a_task_by_hand():

@@ -69,7 +69,9 @@ def test_rollout_replays_to_the_same_rewards():
         alive = np.ones(4, dtype=bool)
         for t in range(30):
             np.testing.assert_allclose(out.obs[i, alive, t], state[alive], atol=1e-6)
-            state, reward, done = env.step(state, np.repeat(goals[i : i + 1], 4, 0), out.actions[i, :, t].double().numpy())
+            state, reward, done = env.step(
+                state, np.repeat(goals[i : i + 1], 4, 0), out.actions[i, :, t].double().numpy()
+            )
             np.testing.assert_allclose(out.rewards[i, :, t], reward * alive)
             assert out.mask[i, :, t].bool().tolist() == alive.tolist()
             alive &= ~done
@@ -77,7 +79,9 @@ def test_rollout_replays_to_the_same_rewards():
 
 def test_after_the_goal_everything_is_zero():
     w = stack(policies(1))
-    w = {name: torch.zeros_like(t) for name, t in w.items()} | {"log_std": torch.full((1, 2), -20.0)}
+    w = {name: torch.zeros_like(t) for name, t in w.items()} | {
+        "log_std": torch.full((1, 2), -20.0)
+    }
     w["fc3.bias"] = torch.tensor([[1.0, 0.0]])
     out = rollout(Navigation(horizon=6), w, np.array([[0.3, 0.0]]), 1, generators(0))
     assert out.mask[0, 0].tolist() == [1, 1, 1, 0, 0, 0]
@@ -102,7 +106,9 @@ def test_nan_actions_end_in_a_clear_error():
     weights[1]["fc2.weight"] = torch.full_like(weights[1]["fc2.weight"], math.nan)
     message = r"actions must be finite, .* at step 0 in task 1 of 3: it has diverged\. Go back to the last checkpoint"
     with pytest.raises(DivergedError, match=message):
-        rollout(Navigation(horizon=5), stack(weights), np.zeros((3, 2)) + 0.3, 2, generators(0, 1, 2))
+        rollout(
+            Navigation(horizon=5), stack(weights), np.zeros((3, 2)) + 0.3, 2, generators(0, 1, 2)
+        )
 
 
 def test_discounted_by_hand():
@@ -113,7 +119,11 @@ def test_discounted_by_hand():
 
 def test_log_prob_equals_torch_distributions():
     g = torch.Generator().manual_seed(0)
-    mean, actions, log_std = torch.randn(4, 3, 2, generator=g), torch.randn(4, 3, 2, generator=g), torch.tensor([-1.0, 0.5])
+    mean, actions, log_std = (
+        torch.randn(4, 3, 2, generator=g),
+        torch.randn(4, 3, 2, generator=g),
+        torch.tensor([-1.0, 0.5]),
+    )
     expected = torch.distributions.Normal(mean, log_std.exp()).log_prob(actions).sum(-1)
     torch.testing.assert_close(log_prob(mean, log_std, actions), expected)
 
@@ -122,9 +132,16 @@ def test_features_by_hand():
     """obs, obs^2, t, t^2, t^3 and 1, with t in hundreds of steps; zero after the end."""
     obs = torch.tensor([2.0, 3.0, 5.0, 0.0]).view(1, 1, 4, 1)
     mask = torch.tensor([[[1.0, 1.0, 1.0, 0.0]]])
-    expected = [[2, 4, 0, 0, 0, 1], [3, 9, 0.01, 1e-4, 1e-6, 1], [5, 25, 0.02, 4e-4, 8e-6, 1], [0] * 6]
+    expected = [
+        [2, 4, 0, 0, 0, 1],
+        [3, 9, 0.01, 1e-4, 1e-6, 1],
+        [5, 25, 0.02, 4e-4, 8e-6, 1],
+        [0] * 6,
+    ]
     found = features(Episodes(obs, torch.zeros(1, 1, 4, 1), torch.zeros(1, 1, 4), mask))
-    torch.testing.assert_close(found, torch.tensor([[expected]], dtype=torch.float64), atol=1e-15, rtol=1e-12)
+    torch.testing.assert_close(
+        found, torch.tensor([[expected]], dtype=torch.float64), atol=1e-15, rtol=1e-12
+    )
 
 
 def test_baseline_equals_least_squares_in_float64():
@@ -133,14 +150,18 @@ def test_baseline_equals_least_squares_in_float64():
     fit = torch.linalg.lstsq(phi, R[..., None], driver="gelsd").solution
     left = R - (phi @ fit)[..., 0]
     expected = (left - left.mean(1, keepdim=True)) / left.std(1, correction=0, keepdim=True)
-    torch.testing.assert_close(advantages(out, 0.9, ridge=1e-12).flatten(1), expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        advantages(out, 0.9, ridge=1e-12).flatten(1), expected, atol=1e-5, rtol=1e-5
+    )
 
 
 def test_advantages_have_mean_0_and_deviation_1_over_the_steps_that_were_taken():
     out = episodes()
     mask = out.mask.clone()
     mask[0, 1, 7:] = 0
-    out = Episodes(out.obs * mask[..., None], out.actions * mask[..., None], out.rewards * mask, mask)
+    out = Episodes(
+        out.obs * mask[..., None], out.actions * mask[..., None], out.rewards * mask, mask
+    )
     adv = advantages(out, 0.99)
     for i in range(2):
         taken = adv[i][mask[i].bool()]
@@ -170,9 +191,17 @@ def test_policy_gradient_by_hand():
     net = take_in(LinearPolicy(), torch.zeros(1, 2, 1), extra=("log_std",))
     loop = InnerLoop(net, METHODS["maml"], policy_gradient)
     meta = init_meta(net, METHODS["maml"], 1, 0.5, torch.Generator())
-    meta = meta.with_parameters({**meta.parameters(), "w/fc.weight": torch.tensor([[2.0]]), "w/fc.bias": torch.tensor([1.0])})
+    meta = meta.with_parameters(
+        {
+            **meta.parameters(),
+            "w/fc.weight": torch.tensor([[2.0]]),
+            "w/fc.bias": torch.tensor([1.0]),
+        }
+    )
     x = torch.tensor([[[1.0], [2.0]]])
-    y = torch.tensor([[[4.0, 3.0 / 2], [3.0, -1.0 / 2]]])  # the action, and A over the number of steps
+    y = torch.tensor(
+        [[[4.0, 3.0 / 2], [3.0, -1.0 / 2]]]
+    )  # the action, and A over the number of steps
     w = loop.adapt(meta, (x, y)).w
     assert w["fc.weight"].item() == pytest.approx(2 - 0.5 * (-3 * 1 * 1 + 1 * -2 * 2) / 2)
     assert w["fc.bias"].item() == pytest.approx(1 - 0.5 * (-3 * 1 + 1 * -2) / 2)
@@ -183,7 +212,9 @@ def test_sample_weighs_each_episode_by_its_own_length():
     out = episodes()
     mask = out.mask.clone()
     mask[0, 1, 3:] = 0
-    out = Episodes(out.obs * mask[..., None], out.actions * mask[..., None], out.rewards * mask, mask)
+    out = Episodes(
+        out.obs * mask[..., None], out.actions * mask[..., None], out.rewards * mask, mask
+    )
     adv = advantages(out, 0.99)
     _, y = sample(out, 0.99)[0]
     torch.testing.assert_close(y[1, :3, -1].double(), adv[0, 1, :3] / 3, atol=1e-6, rtol=1e-5)
@@ -196,12 +227,18 @@ def test_accumulating_over_20_episodes_equals_the_batch(name):
     policy = MLPPolicy(2, 2)
     initialise(policy, torch.Generator().manual_seed(0))
     net = take_in(policy, torch.zeros(1, 12, 2), extra=("log_std",))
-    meta = init_meta(net, METHODS[name], 1, 0.1, torch.Generator().manual_seed(1)).map(torch.Tensor.double)
+    meta = init_meta(net, METHODS[name], 1, 0.1, torch.Generator().manual_seed(1)).map(
+        torch.Tensor.double
+    )
     env = Navigation(horizon=12)
     out = rollout(env, stack(policies(1)), np.array([[0.3, -0.1]]), 20, generators(0))
     x, y = (t.double() for t in sample(out, 0.99)[0])
     whole = InnerLoop(net, METHODS[name], policy_gradient).adapt(meta, (x, y)).w
-    one_by_one = InnerLoop(net, METHODS[name], policy_gradient, batch=1, vectorised=False).adapt(meta, (x, y)).w
+    one_by_one = (
+        InnerLoop(net, METHODS[name], policy_gradient, batch=1, vectorised=False)
+        .adapt(meta, (x, y))
+        .w
+    )
     assert any(not torch.equal(whole[n], meta.w[n]) for n in whole)
     for n in whole:
         torch.testing.assert_close(one_by_one[n], whole[n], atol=1e-12, rtol=1e-9)

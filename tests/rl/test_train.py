@@ -22,13 +22,40 @@ from pmeta.rl import train as rl_train
 from pmeta.rl.config import NAMED, RLConfig
 from pmeta.rl.evaluate_command import restore
 from pmeta.rl.policy import sample
-from pmeta.rl.train import TEST, TRAIN, VALIDATION, build, live_cost, make_env, run_tasks, schedule, train
+from pmeta.rl.train import (
+    TEST,
+    TRAIN,
+    VALIDATION,
+    build,
+    live_cost,
+    make_env,
+    run_tasks,
+    schedule,
+    train,
+)
 from pmeta.training import workers
 from pmeta.training.run_folder import Run
 from pmeta.training.workers import Group
 
-SMALL = RLConfig(epochs=4, meta_batch=4, episodes=3, horizon=10, val_every=2, val_tasks=4, freeze_at=0.5, workers=1)
-SHORT = {"epochs": 4, "meta-batch": 4, "episodes": 3, "horizon": 10, "val-every": 2, "val-tasks": 4, "workers": 1}
+SMALL = RLConfig(
+    epochs=4,
+    meta_batch=4,
+    episodes=3,
+    horizon=10,
+    val_every=2,
+    val_tasks=4,
+    freeze_at=0.5,
+    workers=1,
+)
+SHORT = {
+    "epochs": 4,
+    "meta-batch": 4,
+    "episodes": 3,
+    "horizon": 10,
+    "val-every": 2,
+    "val-tasks": 4,
+    "workers": 1,
+}
 FLAGS = [f"--{name}={value}" for name, value in SHORT.items()]
 
 
@@ -85,9 +112,21 @@ def test_every_method_trains(name, tmp_path):
 
 def test_a_memory_budget_drops_the_middle_layer(tmp_path):
     """fc1 and fc3 are the layers whose memory and MACs the paper prints for p-Meta in Table 3."""
-    train(Group(), small(tmp_path / "run", method="pmeta-lr", horizon=200, epochs=1, memory_budget="170kB", freeze_at=0.0))
+    train(
+        Group(),
+        small(
+            tmp_path / "run",
+            method="pmeta-lr",
+            horizon=200,
+            epochs=1,
+            memory_budget="170kB",
+            freeze_at=0.0,
+        ),
+    )
     alpha, record = state(tmp_path / "run")["alpha"], Run(tmp_path / "run").metrics()[-1]
-    assert (alpha > 0).tolist() == [[True, False, True, True]]  # fc1, fc2, fc3 and the deviation, which stores nothing
+    assert (alpha > 0).tolist() == [
+        [True, False, True, True]
+    ]  # fc1, fc2, fc3 and the deviation, which stores nothing
     assert round(record["memory_mb"], 2) == 0.09
 
 
@@ -125,7 +164,9 @@ t.outer_update = slow
 t.train(Group(), here.small({str(path)!r}))
 """
     root = Path(__file__).parents[2]
-    process = subprocess.Popen([sys.executable, "-c", script], cwd=root, env={**os.environ, "PYTHONPATH": str(root)})
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], cwd=root, env={**os.environ, "PYTHONPATH": str(root)}
+    )
     while not (path / "waiting").exists():
         assert process.poll() is None, "the run ended before it could be killed"
         time.sleep(0.05)
@@ -145,7 +186,9 @@ def test_two_workers_make_the_updates_of_one(finished, tmp_path):
     one, two = metrics(finished), metrics(tmp_path / "run")
     assert one[0]["before"] == pytest.approx(two[0]["before"], rel=1e-4)
     for name, tensor in state(finished).items():
-        torch.testing.assert_close(state(tmp_path / "run")[name], tensor, atol=1e-3, rtol=1e-2, msg=name)
+        torch.testing.assert_close(
+            state(tmp_path / "run")[name], tensor, atol=1e-3, rtol=1e-2, msg=name
+        )
 
 
 def test_processes_without_a_task(tmp_path):
@@ -183,7 +226,9 @@ def test_support_and_query_are_discounted_as_the_settings_say():
     loop = rl_train.InnerLoop(net, config.method_row(), rl_train.policy_gradient)
     data = run_tasks(config, env, loop, meta, (TRAIN, 0), [0, 1])
     for episodes, used in ((data.before, data.support), (data.after, data.query)):
-        for (_, y), (_, expected), (_, plain) in zip(used, sample(episodes, 0.5), sample(episodes, 1.0), strict=True):
+        for (_, y), (_, expected), (_, plain) in zip(
+            used, sample(episodes, 0.5), sample(episodes, 1.0), strict=True
+        ):
             assert torch.equal(y, expected)
             assert not torch.allclose(y, plain, atol=0.01)
 
@@ -198,7 +243,10 @@ def test_a_diverged_policy_keeps_the_last_good_checkpoint(tmp_path, monkeypatch)
         return info
 
     monkeypatch.setattr(rl_train, "outer_update", breaks_at_the_third)
-    with pytest.raises(DivergedError, match=rf"actions must be finite.*The last good checkpoint is kept in {path}\."):
+    with pytest.raises(
+        DivergedError,
+        match=rf"actions must be finite.*The last good checkpoint is kept in {path}\.",
+    ):
         train(Group(), small(path))
     kept = state(path)
     assert int(kept["done"]) == 2
@@ -208,7 +256,15 @@ def test_a_diverged_policy_keeps_the_last_good_checkpoint(tmp_path, monkeypatch)
 
 
 def test_too_large_a_step_size_is_told_in_one_line(tmp_path, capsys):
-    argv = ["train", "navigation-paper", *FLAGS, "--alpha-0", "1e38", "--out", str(tmp_path / "run")]
+    argv = [
+        "train",
+        "navigation-paper",
+        *FLAGS,
+        "--alpha-0",
+        "1e38",
+        "--out",
+        str(tmp_path / "run"),
+    ]
     assert main(argv) == 2
     error = capsys.readouterr().err
     assert error.startswith("pmeta: error: actions must be finite")
@@ -236,7 +292,9 @@ def test_memory_and_macs_of_table_3(name, method, mb, gmac):
 
 def test_evaluate_gives_returns_memory_and_a_picture(finished, tmp_path, capsys):
     picture = tmp_path / "new" / "paths.png"
-    evaluate_command.main([str(finished), "--tasks", "5", "--workers", "1", "--json", "--render", str(picture)])
+    evaluate_command.main(
+        [str(finished), "--tasks", "5", "--workers", "1", "--json", "--render", str(picture)]
+    )
     found = json.loads(capsys.readouterr().out)
     assert found["tasks"] == 5
     assert found["layers"] == ["fc1", "fc2", "fc3", "log_std"]
@@ -246,27 +304,48 @@ def test_evaluate_gives_returns_memory_and_a_picture(finished, tmp_path, capsys)
     assert found["after_median"] < 0
     assert picture.stat().st_size > 1000
     evaluate_command.main([str(finished), "--tasks", "5", "--workers", "1"])
-    assert f"return {found['after']:.2f} ± {found['after_ci95']:.2f} after adaptation" in capsys.readouterr().out
+    assert (
+        f"return {found['after']:.2f} ± {found['after_ci95']:.2f} after adaptation"
+        in capsys.readouterr().out
+    )
 
 
 def test_evaluate_draws_test_tasks_of_its_own_seed(finished, monkeypatch, capsys):
     calls = spy_on_run_tasks(monkeypatch, rl_evaluate_command)
     evaluate_command.main([str(finished), "--tasks", "22", "--workers", "1", "--json"])
     assert calls == [((TEST, 0), list(range(20)), 1, 1), ((TEST, 0), [20, 21], 1, 1)]
-    evaluate_command.main([str(finished), "--tasks", "2", "--workers", "1", "--batch", "None", "--seed", "7", "--json"])
+    evaluate_command.main(
+        [
+            str(finished),
+            "--tasks",
+            "2",
+            "--workers",
+            "1",
+            "--batch",
+            "None",
+            "--seed",
+            "7",
+            "--json",
+        ]
+    )
     assert calls[2:] == [((TEST, 0), [0, 1], None, 7)]
 
 
 def test_evaluate_draws_the_cheetahs_velocity(tmp_path):
     path = tmp_path / "run"
     train(Group(), small(path, env="cheetah-velocity", epochs=1, method="maml"))
-    evaluate_command.main([str(path), "--tasks", "2", "--workers", "1", "--render", str(tmp_path / "v.svg")])
+    evaluate_command.main(
+        [str(path), "--tasks", "2", "--workers", "1", "--render", str(tmp_path / "v.svg")]
+    )
     assert "target" in (tmp_path / "v.svg").read_text()
 
 
 def test_evaluate_refuses_a_picture_it_could_not_write(finished, tmp_path, capsys):
     assert main(["evaluate", str(finished), "--render", "film.mp4"]) == 2
-    assert "--render names a picture (.png, .svg, .pdf, .jpg), got 'film.mp4'." in capsys.readouterr().err
+    assert (
+        "--render names a picture (.png, .svg, .pdf, .jpg), got 'film.mp4'."
+        in capsys.readouterr().err
+    )
 
 
 def test_the_restored_policy_is_the_best_one(finished):
@@ -280,7 +359,14 @@ def test_the_restored_policy_is_the_best_one(finished):
 def test_the_papers_settings_have_names():
     for name, tasks in (("navigation-paper", 20), ("cheetah-velocity-paper", 40)):
         config = train_command.parse([name, "--out", "x"])
-        figures = (config.epochs, config.meta_batch, config.episodes, config.horizon, config.inner_steps, config.alpha_0)
+        figures = (
+            config.epochs,
+            config.meta_batch,
+            config.episodes,
+            config.horizon,
+            config.inner_steps,
+            config.alpha_0,
+        )
         assert figures == (500, tasks, 20, 200, 1, 0.1)
 
 
@@ -292,10 +378,16 @@ def test_the_papers_settings_have_names():
         ({"discount": 1.5}, r"--discount must be in \(0, 1\], got 1\.5: it weighs later rewards\."),
         ({"lam": -1.0}, "--seed, --lam, --cg-damping and --freeze-below must not be negative"),
         ({"freeze_at": 1.5}, r"--freeze-at is a share of the training in \[0, 1\], got 1\.5\."),
-        ({"backtracks": 0}, "--backtracks must be at least 2, got 0: the first try may make the step longer"),
+        (
+            {"backtracks": 0},
+            "--backtracks must be at least 2, got 0: the first try may make the step longer",
+        ),
         ({"workers": 9}, "--workers must be from 0 to --meta-batch, got 9 for 4 tasks"),
         ({"method": "maml--"}, "method must be one of maml"),
-        ({"method": "maml", "memory_budget": "1MB"}, "--memory-budget is met by dropping layers, which MAML does not"),
+        (
+            {"method": "maml", "memory_budget": "1MB"},
+            "--memory-budget is met by dropping layers, which MAML does not",
+        ),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(changes, message):

@@ -37,7 +37,10 @@ CONFIG = RLConfig(meta_batch=3, episodes=4, horizon=8, epochs=4)
 
 
 def in_double(episodes):
-    return dataclasses.replace(episodes, **{f.name: getattr(episodes, f.name).double() for f in dataclasses.fields(episodes)})
+    return dataclasses.replace(
+        episodes,
+        **{f.name: getattr(episodes, f.name).double() for f in dataclasses.fields(episodes)},
+    )
 
 
 def problem(name, seed=0, attention_scale=0.3):
@@ -48,11 +51,15 @@ def problem(name, seed=0, attention_scale=0.3):
     loop = InnerLoop(net, METHODS[name], policy_gradient)
     tasks = ENV.sample_tasks(3, np.random.default_rng(seed))
     moved = {
-        n: t + attention_scale * torch.randn(t.shape, generator=generator) if n.startswith("attention") else t
+        n: t + attention_scale * torch.randn(t.shape, generator=generator)
+        if n.startswith("attention")
+        else t
         for n, t in meta.parameters().items()
     }
     meta = meta.with_parameters(moved)
-    data = collect(ENV, loop, meta, tasks, 4, [np.random.default_rng([seed, i]) for i in range(3)], 0.99)
+    data = collect(
+        ENV, loop, meta, tasks, 4, [np.random.default_rng([seed, i]) for i in range(3)], 0.99
+    )
     data = dataclasses.replace(
         data,
         after=in_double(data.after),
@@ -66,7 +73,9 @@ def mean_kl(loop, meta, data, old, episodes):
     """The KL divergence of the adapted policies, summed over tasks, as plain autograd sees it."""
     loop = dataclasses.replace(loop, second_order=True)
     total = torch.zeros((), dtype=torch.float64)
-    for (x, y), (obs, _), mask, o in zip(data.support, data.query, data.after.mask, old, strict=True):
+    for (x, y), (obs, _), mask, o in zip(
+        data.support, data.query, data.after.mask, old, strict=True
+    ):
         output, _ = loop.net.run(loop.adapt(meta, (x[:episodes], y[:episodes])).w, obs[:episodes])
         total = total + kl(o, output, step_shares(mask[:episodes]))
     return total
@@ -85,10 +94,16 @@ def test_fisher_product_equals_double_backward_of_the_kl(name, episodes):
     leaves = list(theta(meta).values())
     generator = torch.Generator().manual_seed(1)
     v = [torch.randn(t.shape, generator=generator, dtype=torch.float64) for t in leaves]
-    g = torch.autograd.grad(mean_kl(loop, meta, data, old, episodes), leaves, create_graph=True, materialize_grads=True)
+    g = torch.autograd.grad(
+        mean_kl(loop, meta, data, old, episodes), leaves, create_graph=True, materialize_grads=True
+    )
     dot = torch.stack([(a * b).sum() for a, b in zip(g, v, strict=True)]).sum()
-    expected = torch.cat([t.flatten() for t in torch.autograd.grad(dot, leaves, materialize_grads=True)])
-    product = fisher_product(fisher_matrices(loop, meta, data, episodes), torch.cat([t.flatten() for t in v]))
+    expected = torch.cat(
+        [t.flatten() for t in torch.autograd.grad(dot, leaves, materialize_grads=True)]
+    )
+    product = fisher_product(
+        fisher_matrices(loop, meta, data, episodes), torch.cat([t.flatten() for t in v])
+    )
     assert expected.norm() > 1e-3
     torch.testing.assert_close(product, expected, atol=1e-9 * float(expected.norm()), rtol=1e-7)
 
@@ -145,11 +160,15 @@ def test_surrogate_and_kl_by_hand():
     meta = meta.map(torch.Tensor.float)
     meta = meta.with_parameters({**meta.parameters(), **fixed})
     support = (torch.zeros(2, 2, 2), torch.zeros(2, 2, 3))  # no advantage: nothing to adapt to
-    target = torch.tensor([[[0.0, 7.0, 3.0], [1.0, 7.0, 5.0]], [[1.0, 7.0, -1.0], [0.0, 0.0, 0.0]]])  # as in policy.sample
+    target = torch.tensor(
+        [[[0.0, 7.0, 3.0], [1.0, 7.0, 5.0]], [[1.0, 7.0, -1.0], [0.0, 0.0, 0.0]]]
+    )  # as in policy.sample
     shares = step_shares(torch.tensor([[1.0, 1.0], [1.0, 0.0]]))
     query = Query(torch.ones(2, 2, 2), target, shares, (torch.zeros(2, 2, 2), torch.zeros(2)))
     loss, divergence = measure(loop, meta, dataclasses.replace(data, support=[support]), [query])
-    assert float(loss) == pytest.approx(-(3 * math.exp(-1 / 8) + 5 * math.exp(1 / 2) - math.exp(1 / 2)) / 2 / 2)
+    assert float(loss) == pytest.approx(
+        -(3 * math.exp(-1 / 8) + 5 * math.exp(1 / 2) - math.exp(1 / 2)) / 2 / 2
+    )
     assert float(divergence) == pytest.approx(math.log(2) - 1 / 4)
 
 
@@ -161,7 +180,10 @@ def test_step_shares_give_each_episode_the_same_weight():
 def test_conjugate_gradient_solves_and_gives_the_residual():
     generator = torch.Generator().manual_seed(0)
     A = torch.randn(6, 6, generator=generator, dtype=torch.float64)
-    A, b = A @ A.T + torch.eye(6, dtype=torch.float64), torch.randn(6, generator=generator, dtype=torch.float64)
+    A, b = (
+        A @ A.T + torch.eye(6, dtype=torch.float64),
+        torch.randn(6, generator=generator, dtype=torch.float64),
+    )
     x, residual = conjugate_gradient(lambda v: A @ v, b, 3)
     torch.testing.assert_close(residual, b - A @ x)
     x, _ = conjugate_gradient(lambda v: A @ v, b, 6)
@@ -176,7 +198,10 @@ def test_natural_step_has_the_kl_it_was_asked_for():
 
 
 def test_a_fisher_matrix_that_is_no_number_ends_in_a_clear_error():
-    with pytest.raises(DivergedError, match=r"Fisher matrix must be positive along the step, got nan: the policy has diverged"):
+    with pytest.raises(
+        DivergedError,
+        match=r"Fisher matrix must be positive along the step, got nan: the policy has diverged",
+    ):
         natural_step(lambda v: v * torch.nan, torch.ones(2), 0.01, 2)
 
 
@@ -187,7 +212,9 @@ def test_an_update_gains_and_keeps_to_the_trust_region(name):
     outer = Outer(loop, meta, schedule(config))
     _, queries, before = differentiate(loop, meta, data)
     info = outer_update(outer, data, config, Group())
-    loss, divergence = (float(t) / 3 for t in measure(loop, outer.meta.map(torch.Tensor.detach), data, queries))
+    loss, divergence = (
+        float(t) / 3 for t in measure(loop, outer.meta.map(torch.Tensor.detach), data, queries)
+    )
     assert 0 < info["kl"] <= config.max_kl
     assert info["step"] > 0
     assert divergence == pytest.approx(info["kl"])
@@ -203,9 +230,14 @@ def test_the_full_step_aims_at_its_share_of_the_trust_region(monkeypatch):
     loop, meta, data = problem("maml")
     outer = Outer(loop, meta, schedule(config))
     outer_update(outer, data, config, Group())
-    new, old = (torch.cat([t.detach().flatten() for t in theta(m).values()]) for m in (outer.meta, meta))
+    new, old = (
+        torch.cat([t.detach().flatten() for t in theta(m).values()]) for m in (outer.meta, meta)
+    )
     step = new - old
-    F_step = fisher_product(fisher_matrices(loop, meta, data, config.fisher_episodes), step) / 3 + config.cg_damping * step
+    F_step = (
+        fisher_product(fisher_matrices(loop, meta, data, config.fisher_episodes), step) / 3
+        + config.cg_damping * step
+    )
     assert float(step @ F_step) / 2 == pytest.approx(0.01)
 
 
@@ -226,9 +258,14 @@ def test_a_diverged_policy_ends_in_a_clear_error_and_changes_nothing():
     outer = Outer(loop, meta, schedule(config))
     x, y = data.query[1]
     data.query[1] = (x, torch.full_like(y, torch.nan))
-    with pytest.raises(DivergedError, match="outer gradient must be finite, got NaN or infinity: the policy has diverged"):
+    with pytest.raises(
+        DivergedError,
+        match="outer gradient must be finite, got NaN or infinity: the policy has diverged",
+    ):
         outer_update(outer, data, config, Group())
-    assert all(torch.equal(t.detach(), meta.parameters()[n]) for n, t in outer.meta.parameters().items())
+    assert all(
+        torch.equal(t.detach(), meta.parameters()[n]) for n, t in outer.meta.parameters().items()
+    )
 
 
 def test_shifted_adds_the_flat_step_in_the_order_of_theta():
@@ -236,8 +273,15 @@ def test_shifted_adds_the_flat_step_in_the_order_of_theta():
     meta = init_meta(net, METHODS["maml"], 1, 0.1, torch.Generator())
     sizes = [t.numel() for t in theta(meta).values()]
     new = shifted(meta, torch.arange(sum(sizes), dtype=torch.float32))
-    flat = torch.cat([(t - old).flatten() for t, old in zip(theta(new).values(), theta(meta).values(), strict=True)])
-    torch.testing.assert_close(flat, torch.arange(sum(sizes), dtype=torch.float32), atol=1e-3, rtol=1e-5)
+    flat = torch.cat(
+        [
+            (t - old).flatten()
+            for t, old in zip(theta(new).values(), theta(meta).values(), strict=True)
+        ]
+    )
+    torch.testing.assert_close(
+        flat, torch.arange(sum(sizes), dtype=torch.float32), atol=1e-3, rtol=1e-5
+    )
     assert torch.equal(new.alpha, meta.alpha)
 
 

@@ -14,8 +14,18 @@ from pmeta.training.config import NAMED, ImageConfig, parse_bytes
 @pytest.mark.parametrize("shots", [1, 5])
 def test_named_configurations_are_those_of_section_4_2(backbone: str, shots: int) -> None:
     config = NAMED[f"miniimagenet-{backbone}-5way-{shots}shot"]
-    assert (config.backbone, config.n_way, config.n_shot, config.image_size) == (backbone, 5, shots, 84)
-    assert (config.tasks, config.epoch_tasks, config.inner_steps, config.alpha_0) == (100 * 1000, 1000, 5, 0.01)
+    assert (config.backbone, config.n_way, config.n_shot, config.image_size) == (
+        backbone,
+        5,
+        shots,
+        84,
+    )
+    assert (config.tasks, config.epoch_tasks, config.inner_steps, config.alpha_0) == (
+        100 * 1000,
+        1000,
+        5,
+        0.01,
+    )
     assert config.meta_batch == (2 if (backbone, shots) == ("resnet12", 5) else 4)
     assert (config.channels, config.norm, config.pool) == (32, "group", "max")
     assert (config.method, config.clip_ratio_fw, config.clip_ratio_bw) == ("pmeta", 0.3, 0.0)
@@ -36,13 +46,30 @@ def test_updates_cover_all_tasks() -> None:
 
 
 def test_a_run_can_change_what_its_method_drops() -> None:
-    row = ImageConfig(method="pmeta", clip_ratio_fw=None, clip_ratio_bw=0.2, sparse_bw="y").method_row()
-    assert (row.scores, row.clip_ratio_fw, row.clip_ratio_bw, row.sparse_bw) == ("attention", None, 0.2, "y")
+    row = ImageConfig(
+        method="pmeta", clip_ratio_fw=None, clip_ratio_bw=0.2, sparse_bw="y"
+    ).method_row()
+    assert (row.scores, row.clip_ratio_fw, row.clip_ratio_bw, row.sparse_bw) == (
+        "attention",
+        None,
+        0.2,
+        "y",
+    )
     assert ImageConfig(method="maml++", scores="static").method_row().scores == "static"
     assert ImageConfig(method="maml").method_row().scores == "none"
 
 
-COUNTS = ("n_way", "n_shot", "n_query", "inner_steps", "tasks", "meta_batch", "epoch_tasks", "val_tasks", "channels")
+COUNTS = (
+    "n_way",
+    "n_shot",
+    "n_query",
+    "inner_steps",
+    "tasks",
+    "meta_batch",
+    "epoch_tasks",
+    "val_tasks",
+    "channels",
+)
 RATES = ("alpha_0", "lr", "alpha_lr", "attention_lr", "attention_bias_lr")
 nan = float("nan")
 
@@ -63,8 +90,14 @@ nan = float("nan")
         ({"freeze_at": 1.1}, "--freeze-at is a share of the training in [0, 1], got 1.1."),
         ({"lam": -1.0}, "--lam must not be negative, got -1.0: 0 turns the penalty off."),
         ({"lam": nan}, "--lam must not be negative, got nan: 0 turns the penalty off."),
-        ({"freeze_below": -1.0}, "--freeze-below must not be negative, got -1.0: 0 turns the threshold off."),
-        ({"image_size": 0}, "--image-size must be at least 1, or None for images as they are, got 0."),
+        (
+            {"freeze_below": -1.0},
+            "--freeze-below must not be negative, got -1.0: 0 turns the threshold off.",
+        ),
+        (
+            {"image_size": 0},
+            "--image-size must be at least 1, or None for images as they are, got 0.",
+        ),
         ({"seed": -1}, "--seed and --workers must not be negative, got -1 and 0."),
         ({"workers": -1}, "--seed and --workers must not be negative, got 0 and -1."),
         (
@@ -79,7 +112,10 @@ nan = float("nan")
             {"method": "maml", "memory_budget": "1MB"},
             "--memory-budget is met by dropping layers, which MAML does not: use pmeta-lr or pmeta.",
         ),
-        ({"memory_budget": "much"}, "--memory-budget is a size such as 1MB, 800kB or 1.5MiB, got 'much'."),
+        (
+            {"memory_budget": "much"},
+            "--memory-budget is a size such as 1MB, 800kB or 1.5MiB, got 'much'.",
+        ),
     ],
 )
 def test_checks_and_their_messages(settings: dict[str, Any], message: str) -> None:
@@ -98,7 +134,11 @@ def test_units_of_the_budget(text: str, size: int) -> None:
     assert parse_bytes(text) == size
 
 
-@pytest.mark.parametrize("text", ["", "MB", "0MB", "-1MB", "1TB", "1e6", "5iB", "1,000kB", "1MBit", "nan", "1 M i B"])
+@pytest.mark.parametrize(
+    "text", ["", "MB", "0MB", "-1MB", "1TB", "1e6", "5iB", "1,000kB", "1MBit", "nan", "1 M i B"]
+)
 def test_no_sizes(text: str) -> None:
-    with pytest.raises(ValueError, match=r"^--memory-budget is a size such as 1MB, 800kB or 1\.5MiB, got "):
+    with pytest.raises(
+        ValueError, match=r"^--memory-budget is a size such as 1MB, 800kB or 1\.5MiB, got "
+    ):
         parse_bytes(text)

@@ -19,7 +19,14 @@ from pmeta.method.methods import METHODS, Method
 from pmeta.method.step_sizes import updated_layers
 from pmeta.network.layers import Network
 from pmeta.training.config import ImageConfig
-from pmeta.training.evaluate import Summary, TaskResult, evaluate_task, evaluation_loop, summarise, task_cost
+from pmeta.training.evaluate import (
+    Summary,
+    TaskResult,
+    evaluate_task,
+    evaluation_loop,
+    summarise,
+    task_cost,
+)
 from pmeta.training.run_folder import Run
 from pmeta.training.train import train
 from pmeta.training.workers import Group
@@ -28,7 +35,14 @@ from tests.helpers import nets
 ASKED = {"run", "data", "split", "batch", "n_way", "n_shot", "n_query", "classes", "seed", "layers"}
 
 SHAPE = (2, 6, 6)
-SMALL: dict[str, Any] = {"image_size": None, "channels": 8, "groups": 4, "inner_steps": 2, "n_query": 2, "alpha_0": 0.1}
+SMALL: dict[str, Any] = {
+    "image_size": None,
+    "channels": 8,
+    "groups": 4,
+    "inner_steps": 2,
+    "n_query": 2,
+    "alpha_0": 0.1,
+}
 TINY = ImageConfig(**SMALL, tasks=4, meta_batch=2, epoch_tasks=2, val_tasks=2)
 
 
@@ -37,18 +51,33 @@ def result(accuracy: float, peak: float, exact: float, macs: float, ratio: float
 
 
 def test_summary_by_hand() -> None:
-    summary = summarise([result(0.2, 1e6, 2e6, 1e9, 0.5), result(0.4, 3e6, 4e6, 2e9, 0.7), result(0.6, 2e6, 9e6, 3e9, 0.9)])
+    summary = summarise(
+        [
+            result(0.2, 1e6, 2e6, 1e9, 0.5),
+            result(0.4, 3e6, 4e6, 2e9, 0.7),
+            result(0.6, 2e6, 9e6, 3e9, 0.9),
+        ]
+    )
     assert (summary.tasks, summary.accuracy) == (3, pytest.approx(40))
-    assert summary.ci95 == pytest.approx(100 * 1.96 * 0.2 / math.sqrt(3))  # the sample's standard deviation is 0.2
+    assert summary.ci95 == pytest.approx(
+        100 * 1.96 * 0.2 / math.sqrt(3)
+    )  # the sample's standard deviation is 0.2
     assert (summary.memory_mb, summary.worst_memory_mb) == (pytest.approx(8), pytest.approx(12))
-    assert (summary.exact_memory_mb, summary.worst_exact_memory_mb) == (pytest.approx(20), pytest.approx(36))
+    assert (summary.exact_memory_mb, summary.worst_exact_memory_mb) == (
+        pytest.approx(20),
+        pytest.approx(36),
+    )
     assert (summary.gmac, summary.worst_gmac) == (pytest.approx(2), pytest.approx(3))
     assert summary.update_ratios == [pytest.approx([0.7, 1.0])]
     assert summary.update_ratios_std == [pytest.approx([math.sqrt(0.08 / 3), 0.0], abs=1e-7)]
-    assert math.isnan(summarise([result(0.2, 1, 1, 1, 1)]).ci95)  # one task says nothing of the spread
+    assert math.isnan(
+        summarise([result(0.2, 1, 1, 1, 1)]).ci95
+    )  # one task says nothing of the spread
 
 
-def brute_force(net: Network, masks: list[list[str]], scores: list[Scores], n: int, batch: int) -> tuple[float, float, float]:
+def brute_force(
+    net: Network, masks: list[list[str]], scores: list[Scores], n: int, batch: int
+) -> tuple[float, float, float]:
     """Peaks and MACs sample by sample and layer by layer from the cost model."""
     peaks: dict[str, float] = {"paper": 0.0, "exact": 0.0}
     total = 0.0
@@ -56,11 +85,16 @@ def brute_force(net: Network, masks: list[list[str]], scores: list[Scores], n: i
         for b in range(n):
             mu_fw, mu_bw, both = {}, {}, {}
             for name in update:
-                fw, bw = (torch.ones(1) if g is None else (g[min(b, len(g) - 1)] > 0).double() for g in of_step[name])
+                fw, bw = (
+                    torch.ones(1) if g is None else (g[min(b, len(g) - 1)] > 0).double()
+                    for g in of_step[name]
+                )
                 mu_fw[name], mu_bw[name] = float(fw.mean()), float(bw.mean())
                 both[name] = float((fw * bw).mean()) if name.startswith("norm") else mu_fw[name]
             for accounting in peaks:
-                words = cost.peak_words(net.ops, update, batch, n, mu_fw, accounting, attention=True)
+                words = cost.peak_words(
+                    net.ops, update, batch, n, mu_fw, accounting, attention=True
+                )
                 peaks[accounting] = max(peaks[accounting], words)
             # of the weights of a norm those are updated whose channel has both scores
             mu_bw = {name: 1.0 if name.startswith("norm") else mu for name, mu in mu_bw.items()}
@@ -70,7 +104,9 @@ def brute_force(net: Network, masks: list[list[str]], scores: list[Scores], n: i
 
 @pytest.mark.parametrize("batch", [1, None])
 @pytest.mark.parametrize(("rho_fw", "rho_bw"), [(0.3, 0.0), (0.3, 0.4), (None, 0.4)])
-def test_cost_of_a_task_is_that_of_its_samples(batch: int | None, rho_fw: float | None, rho_bw: float) -> None:
+def test_cost_of_a_task_is_that_of_its_samples(
+    batch: int | None, rho_fw: float | None, rho_bw: float
+) -> None:
     net = nets.network(nets.Residual(), SHAPE)
     method = dataclasses.replace(METHODS["pmeta"], clip_ratio_fw=rho_fw, clip_ratio_bw=rho_bw)
     loop, meta = InnerLoop(net, method, batch=batch), nets.meta_of(net, method)
@@ -81,12 +117,17 @@ def test_cost_of_a_task_is_that_of_its_samples(batch: int | None, rho_fw: float 
     masks = updated_layers(net, meta.updates())
     paper, exact, macs, ratios = task_cost(loop, meta, scores, len(x))
     expected = brute_force(net, masks, scores, len(x), batch or len(x))
-    assert (paper, exact) == (pytest.approx(expected[0], rel=1e-6), pytest.approx(expected[1], rel=1e-6))
+    assert (paper, exact) == (
+        pytest.approx(expected[0], rel=1e-6),
+        pytest.approx(expected[1], rel=1e-6),
+    )
     assert macs == pytest.approx(expected[2], rel=1e-6)
     assert ratios[0, 1] == ratios[1, 0] == 0
     conv2 = net.index("conv2")
     shares = [1.0 if g is None else (g > 0).double().mean(1) for g in scores[0]["conv2"]]
-    assert float(ratios[0, conv2]) == pytest.approx(float((torch.as_tensor(shares[0] * shares[1])).mean()), rel=1e-6)
+    assert float(ratios[0, conv2]) == pytest.approx(
+        float((torch.as_tensor(shares[0] * shares[1])).mean()), rel=1e-6
+    )
     assert ratios[0, net.index("head")] == 1
 
 
@@ -96,7 +137,10 @@ def test_dense_methods_cost_what_the_cost_model_says() -> None:
         loop, meta = evaluation_loop(net, METHODS[name], 1), nets.meta_of(net, METHODS[name])
         found = evaluate_task(loop, meta, nets.task(SHAPE))
         expected = cost.cost(net.ops, updated_layers(net, meta.updates()), 5)
-        assert (found.peak_words, found.exact_peak_words) == (expected.peak_words, expected.exact_peak_words)
+        assert (found.peak_words, found.exact_peak_words) == (
+            expected.peak_words,
+            expected.exact_peak_words,
+        )
         assert found.macs == pytest.approx(expected.step_macs[0])
         assert torch.equal(found.ratios, meta.updates().float())
 
@@ -104,7 +148,11 @@ def test_dense_methods_cost_what_the_cost_model_says() -> None:
 def test_a_task_is_adapted_to_and_classified() -> None:
     net = nets.network(nets.Residual(), SHAPE)
     for batch in (1, 2, None):
-        loop, meta, task = evaluation_loop(net, METHODS["pmeta"], batch), nets.meta_of(net, METHODS["pmeta"]), nets.task(SHAPE)
+        loop, meta, task = (
+            evaluation_loop(net, METHODS["pmeta"], batch),
+            nets.meta_of(net, METHODS["pmeta"]),
+            nets.task(SHAPE),
+        )
         w = InnerLoop(net, METHODS["pmeta"], batch=batch, vectorised=False).adapt(meta, task[:2]).w
         right = torch.func.functional_call(net.model, w, (task[2],)).argmax(1) == task[3]
         assert evaluate_task(loop, meta, task).accuracy == float(right.double().mean())
@@ -129,7 +177,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def pictures(
-    root: Path, classes: int, mode: str, size: tuple[int, int], splits: tuple[str, ...] = ("test",), images: int = 3
+    root: Path,
+    classes: int,
+    mode: str,
+    size: tuple[int, int],
+    splits: tuple[str, ...] = ("test",),
+    images: int = 3,
 ) -> Path:
     random = np.random.default_rng(0)
     for folder in (root / split / f"c{j}" for split in splits for j in range(classes)):
@@ -160,14 +213,24 @@ def refused(capsys: pytest.CaptureFixture[str], *argv: Any) -> str:
 def test_json_of_the_command(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = evaluated(capsys, run, "--tasks", 3)
     assert set(found) == {f.name for f in dataclasses.fields(Summary)} | ASKED
-    assert (found["run"], found["data"], found["split"], found["batch"], found["tasks"]) == (str(run), "", "test", 1, 3)
-    assert found["layers"] == [f"{kind}{b}" for b in range(1, 5) for kind in ("conv", "norm")] + ["fc"]
+    assert (found["run"], found["data"], found["split"], found["batch"], found["tasks"]) == (
+        str(run),
+        "",
+        "test",
+        1,
+        3,
+    )
+    assert found["layers"] == [f"{kind}{b}" for b in range(1, 5) for kind in ("conv", "norm")] + [
+        "fc"
+    ]
     assert np.shape(found["update_ratios"]) == np.shape(found["update_ratios_std"]) == (2, 9)
     assert 0 <= found["accuracy"] <= 100
     assert found["memory_mb"] <= found["worst_memory_mb"]
     assert evaluated(capsys, run, "--tasks", 3) == found
     assert evaluated(capsys, run, "--tasks", 3, "--data", "glyphs") == {**found, "data": "glyphs"}
-    seeds = [evaluated(capsys, run, "--tasks", 12, "--seed", seed)["accuracy"] for seed in (1, 2, 3)]
+    seeds = [
+        evaluated(capsys, run, "--tasks", 12, "--seed", seed)["accuracy"] for seed in (1, 2, 3)
+    ]
     assert len(set(seeds)) > 1
     assert evaluated(capsys, run, "--tasks", 1)["ci95"] is None  # JSON has no nan
 
@@ -182,11 +245,16 @@ def test_batches_and_shots(run: Path, capsys: pytest.CaptureFixture[str]) -> Non
 def test_any_number_of_classes(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The outputs that are no classes change nothing, neither in the loss nor in the prediction."""
     for n in (2, 7):
-        found = [evaluated(capsys, run, "--tasks", 8, "--n-way", n, "--classes", outputs) for outputs in (n, 12)]
+        found = [
+            evaluated(capsys, run, "--tasks", 8, "--n-way", n, "--classes", outputs)
+            for outputs in (n, 12)
+        ]
         assert found[0]["accuracy"] == pytest.approx(found[1]["accuracy"], abs=1e-6)
         assert (found[0]["classes"], found[1]["classes"]) == (n, 12)
     own = evaluated(capsys, run, "--tasks", 8)
-    assert evaluated(capsys, run, "--tasks", 8, "--classes", 5)["accuracy"] == own["accuracy"]  # the meta-trained outputs
+    assert (
+        evaluated(capsys, run, "--tasks", 8, "--classes", 5)["accuracy"] == own["accuracy"]
+    )  # the meta-trained outputs
 
 
 def test_the_table_of_the_command(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -194,7 +262,14 @@ def test_the_table_of_the_command(run: Path, capsys: pytest.CaptureFixture[str])
     out = capsys.readouterr().out
     assert re.search(r"accuracy \d+\.\d\d ± \d+\.\d\d % on 2 tasks \(val\)", out)
     assert all(
-        words in out for words in ("peak memory, exact", "GMACs of a step", "share of weights updated", "norm4", "step 2")
+        words in out
+        for words in (
+            "peak memory, exact",
+            "GMACs of a step",
+            "share of weights updated",
+            "norm4",
+            "step 2",
+        )
     )
 
 
@@ -207,7 +282,9 @@ def test_other_data_are_fitted_to_the_network(
     assert (found["tasks"], found["data"]) == (2, str(data))
 
 
-def test_data_that_do_not_fit(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_data_that_do_not_fit(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     wide = pictures(tmp_path / "wide", 5, "RGB", (24, 16), ("train", "val", "test"))
     out = tmp_path / "run"
     train(Group(), dataclasses.replace(TINY, out=str(out), data=str(wide), tasks=2, n_query=1))
@@ -224,14 +301,22 @@ def test_data_that_do_not_fit(run: Path, tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_mistakes(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert refused(capsys, tmp_path) == f"a run folder holds a config.json, {tmp_path} does not: train one with pmeta train."
-    assert refused(capsys, run, "--n-way", 6) == f"the head of {run} has 5 outputs, got --n-way 6: give --classes."
+    assert (
+        refused(capsys, tmp_path)
+        == f"a run folder holds a config.json, {tmp_path} does not: train one with pmeta train."
+    )
+    assert (
+        refused(capsys, run, "--n-way", 6)
+        == f"the head of {run} has 5 outputs, got --n-way 6: give --classes."
+    )
     seed = "the model was chosen on the validation tasks of seed 0: give another --seed."
     assert refused(capsys, run, "--split", "val", "--seed", 0) == seed
     assert refused(capsys, run, "--classes", 0) == "--classes must be from 1 to 65535, got 0."
     assert "--tasks must be at least 1, got 0." in refused(capsys, run, "--tasks", 0)
     assert "--batch must be at least 1, got 0." in refused(capsys, run, "--batch", 0)
-    assert "--seed and --workers must not be negative, got -1 and 1." in refused(capsys, run, "--seed", -1)
+    assert "--seed and --workers must not be negative, got -1 and 1." in refused(
+        capsys, run, "--seed", -1
+    )
     nowhere = tmp_path / "nowhere"
     message = f"no data at {nowhere}: give a folder of classes, a .tar, a .zip, or the word glyphs."
     assert refused(capsys, run, "--data", nowhere) == message
@@ -241,9 +326,14 @@ def test_mistakes(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert refused(capsys, tmp_path / "new") == f"{tmp_path / 'new'} {message}"
 
 
-def test_a_gpu_that_is_not_there(run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_that_is_not_there(
+    run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert refused(capsys, run, "--device", "cuda") == "--device cuda needs a GPU, and there is none here: leave it out."
+    assert (
+        refused(capsys, run, "--device", "cuda")
+        == "--device cuda needs a GPU, and there is none here: leave it out."
+    )
 
 
 def test_static_scores_of_zero_count_as_not_updated() -> None:

@@ -23,7 +23,12 @@ TINY = ImageConfig(image_size=None, channels=8, groups=4, tasks=10, meta_batch=2
 
 def log_in(path: Path, config: ImageConfig = TINY, rank: int = 0) -> Log:
     net, meta = build(config, (1, 28, 28), torch.device("cpu"))
-    return Log(Run(path), Group(rank), config, Outer(training_loop(net, config), meta, Schedule(config.updates)))
+    return Log(
+        Run(path),
+        Group(rank),
+        config,
+        Outer(training_loop(net, config), meta, Schedule(config.updates)),
+    )
 
 
 def gradient(log: Log, skipped: int = 0) -> MetaGradient:
@@ -41,11 +46,15 @@ def test_the_line_beside_the_bar(tmp_path: Path) -> None:
         log.best = {"val_accuracy": 61.04}
         log.outer.update(gradient(log, skipped=1))
         log.update(gradient(log, skipped=1), costs)
-        assert log.status().endswith("tasks/s  loss 2.000  best val 61.0 %  memory 0.03 MB  [red]1 tasks skipped[/red]")
+        assert log.status().endswith(
+            "tasks/s  loss 2.000  best val 61.0 %  memory 0.03 MB  [red]1 tasks skipped[/red]"
+        )
         assert log.tasks_done == 4
 
 
-def test_a_task_that_is_skipped_in_the_last_update_does_not_keep_the_run_from_its_end(tmp_path: Path) -> None:
+def test_a_task_that_is_skipped_in_the_last_update_does_not_keep_the_run_from_its_end(
+    tmp_path: Path,
+) -> None:
     with log_in(tmp_path) as log:
         for update in range(TINY.updates):
             log.outer.update(gradient(log, skipped=int(update in (1, TINY.updates - 1))))
@@ -58,11 +67,17 @@ def test_a_task_that_is_skipped_in_the_last_update_does_not_keep_the_run_from_it
 
 def test_a_narrow_terminal_shows_how_far_it_is_and_how_long_it_takes(tmp_path: Path) -> None:
     with log_in(tmp_path, dataclasses.replace(TINY, tasks=100_000)) as log:
-        log.bar.update(log.row, completed=1234, status="10.1 tasks/s  loss 1.843  best val 49.1 %  memory 0.99 MB")
+        log.bar.update(
+            log.row,
+            completed=1234,
+            status="10.1 tasks/s  loss 1.843  best val 49.1 %  memory 0.99 MB",
+        )
         shown = io.StringIO()
         Console(file=shown, width=80).print(log.bar.get_renderable())
     (line,) = shown.getvalue().splitlines()
-    assert re.fullmatch(r"p-Meta \(LR\+attention\) +1234/100000 tasks +-:--:-- 10\.1 tasks/s .*", line)
+    assert re.fullmatch(
+        r"p-Meta \(LR\+attention\) +1234/100000 tasks +-:--:-- 10\.1 tasks/s .*", line
+    )
 
 
 def test_a_checkpoint_that_is_ahead_of_its_json_puts_it_right(tmp_path: Path) -> None:
@@ -77,7 +92,9 @@ def test_a_checkpoint_that_is_ahead_of_its_json_puts_it_right(tmp_path: Path) ->
         assert Run(tmp_path).tasks_done() == 10
 
 
-def test_a_run_that_goes_on_says_from_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_goes_on_says_from_where(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for done, said in ((0, ""), (3, "going on after 6 of 10 tasks\n"), (5, "")):
         log = log_in(tmp_path)
         log.outer.done = done

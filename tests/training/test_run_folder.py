@@ -45,7 +45,10 @@ def test_a_new_run_keeps_its_settings_and_versions(tmp_path: Path) -> None:
     versions = config.pop("versions")
     assert config == CONFIG
     assert set(versions) == {"torch", "numpy", "safetensors", "pillow", "python"}
-    assert versions["torch"] == torch.__version__.partition("+")[0] or versions["torch"] == torch.__version__
+    assert (
+        versions["torch"] == torch.__version__.partition("+")[0]
+        or versions["torch"] == torch.__version__
+    )
 
 
 def test_a_run_is_continued_with_its_own_settings(tmp_path: Path) -> None:
@@ -57,9 +60,7 @@ def test_a_run_is_continued_with_its_own_settings(tmp_path: Path) -> None:
         "choose another --out."
     )
     assert error_of(started, tmp_path, {**CONFIG, "tasks": 5, "lr": 0.1}) == message
-    message = (
-        f"a run is continued with the settings it was started with; {tmp_path} has new=None (now 1): choose another --out."
-    )
+    message = f"a run is continued with the settings it was started with; {tmp_path} has new=None (now 1): choose another --out."
     assert error_of(started, tmp_path, {**CONFIG, "new": 1}) == message
 
 
@@ -96,10 +97,15 @@ sys.stdin.read()
 
 def test_two_processes_do_not_train_in_one_folder(tmp_path: Path) -> None:
     command = [sys.executable, "-c", LOCK_AND_TELL, str(tmp_path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "locked\n"
-        assert error_of(started, tmp_path) == f"one process trains in a run folder, and another is at work in {tmp_path}."
+        assert (
+            error_of(started, tmp_path)
+            == f"one process trains in a run folder, and another is at work in {tmp_path}."
+        )
         other.kill()
     started(tmp_path).close()  # a killed process leaves no lock behind
     started(tmp_path).close()
@@ -108,9 +114,15 @@ def test_two_processes_do_not_train_in_one_folder(tmp_path: Path) -> None:
 def test_weird_places(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("x")
-    assert error_of(started, file) == f"cannot write {file} (File exists): make room there, or choose another place."
+    assert (
+        error_of(started, file)
+        == f"cannot write {file} (File exists): make room there, or choose another place."
+    )
     below = file / "run"
-    assert error_of(started, below) == f"cannot write {below} (Not a directory): make room there, or choose another place."
+    assert (
+        error_of(started, below)
+        == f"cannot write {below} (Not a directory): make room there, or choose another place."
+    )
     for path in (tmp_path, file):
         message = f"a run folder holds a config.json, {path} does not: train one with pmeta train."
         assert error_of(Run(path).config) == message
@@ -119,7 +131,10 @@ def test_weird_places(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "cannot be read (Expecting property name enclosed in double quotes: line 1 column 2 (char 1))"),
+        (
+            "{",
+            "cannot be read (Expecting property name enclosed in double quotes: line 1 column 2 (char 1))",
+        ),
         ("", "cannot be read (Expecting value: line 1 column 1 (char 0))"),
         ("[1]", "is not that of a run"),
         ('{"compilerOptions": 1}', "is not that of a run"),
@@ -128,12 +143,18 @@ def test_weird_places(tmp_path: Path) -> None:
 def test_a_config_that_is_not_ours_is_left_alone(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "config.json").write_text(text)
     for function in (Run(tmp_path).config, lambda: started(tmp_path)):
-        assert error_of(function) == f"the config.json in {tmp_path} {message}: give another folder."
+        assert (
+            error_of(function) == f"the config.json in {tmp_path} {message}: give another folder."
+        )
     assert (tmp_path / "config.json").read_text() == text
 
 
 def test_checkpoints_come_back_as_they_were(tmp_path: Path) -> None:
-    tensors = {"a/b": torch.arange(6.0).view(2, 3).T, "n": torch.tensor(3), "mask": torch.tensor([True, False])}
+    tensors = {
+        "a/b": torch.arange(6.0).view(2, 3).T,
+        "n": torch.tensor(3),
+        "mask": torch.tensor([True, False]),
+    }
     info = {"best": {"ci95": math.nan}, "list": [1, 2.5]}
     run = Run(tmp_path)
     assert run.load("last") is None
@@ -144,7 +165,10 @@ def test_checkpoints_come_back_as_they_were(tmp_path: Path) -> None:
     assert all(torch.equal(found.tensors[name], t) for name, t in tensors.items())
     assert found.info["list"] == [1, 2.5]
     assert math.isnan(found.info["best"]["ci95"])
-    assert json.loads((tmp_path / "last.json").read_text()) == {"best": {"ci95": None}, "list": [1, 2.5]}
+    assert json.loads((tmp_path / "last.json").read_text()) == {
+        "best": {"ci95": None},
+        "list": [1, 2.5],
+    }
 
 
 @pytest.mark.parametrize("data", [b"", b"no safetensors at all", b"\x02\0\0\0\0\0\0\0{}"])
@@ -160,11 +184,15 @@ def fail(*args: Any) -> None:
 
 
 @pytest.mark.parametrize("broken", ["fsync", "replace"])
-def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
+def test_a_full_disk_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
     path = tmp_path / "file"
     write_atomically(path, b"old")
     monkeypatch.setattr(os, broken, fail)
-    message = f"cannot write {path} (No space left on device): make room there, or choose another place."
+    message = (
+        f"cannot write {path} (No space left on device): make room there, or choose another place."
+    )
     assert error_of(write_atomically, path, b"new") == message
     assert path.read_bytes() == b"old"
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
@@ -212,10 +240,14 @@ def test_two_writers_take_turns(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
 
 
-def test_a_full_disk_is_told_when_metrics_are_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_told_when_metrics_are_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(os, "fsync", fail)
     path = tmp_path / "metrics.jsonl"
-    message = f"cannot write {path} (No space left on device): make room there, or choose another place."
+    message = (
+        f"cannot write {path} (No space left on device): make room there, or choose another place."
+    )
     assert error_of(Run(tmp_path).log, {"a": 1}) == message
 
 
@@ -225,7 +257,11 @@ def test_metrics_are_rewound_to_a_checkpoint(tmp_path: Path) -> None:
     run.rewind_metrics(0)  # nothing there yet
     lengths = [run.log({"tasks": n, "loss": math.nan if n == 2 else 0.5}) for n in (1, 2, 3)]
     assert lengths[-1] == (tmp_path / "metrics.jsonl").stat().st_size
-    assert run.metrics() == [{"tasks": 1, "loss": 0.5}, {"tasks": 2, "loss": None}, {"tasks": 3, "loss": 0.5}]
+    assert run.metrics() == [
+        {"tasks": 1, "loss": 0.5},
+        {"tasks": 2, "loss": None},
+        {"tasks": 3, "loss": 0.5},
+    ]
     run.rewind_metrics(lengths[1])
     assert [m["tasks"] for m in run.metrics()] == [1, 2]
     run.rewind_metrics(10**6)  # never filled up
@@ -238,6 +274,7 @@ def test_metrics_are_rewound_to_a_checkpoint(tmp_path: Path) -> None:
 def test_json_for_people_is_json(tmp_path: Path) -> None:
     write_json(tmp_path / "x.json", {"a": (1.5, math.inf), "b": [{"c": -math.inf}], "d": None})
     assert (
-        tmp_path / "x.json"
-    ).read_text() == '{\n  "a": [\n    1.5,\n    null\n  ],\n  "b": [\n    {\n      "c": null\n    }\n  ],\n  "d": null\n}\n'
+        (tmp_path / "x.json").read_text()
+        == '{\n  "a": [\n    1.5,\n    null\n  ],\n  "b": [\n    {\n      "c": null\n    }\n  ],\n  "d": null\n}\n'
+    )
     assert plain("text") == "text"

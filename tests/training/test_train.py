@@ -30,12 +30,22 @@ from pmeta.training.workers import Group
 
 NAME = "glyphs-4conv-5way-1shot"
 SMALL: dict[str, Any] = {
-    **{"image_size": None, "channels": 8, "groups": 4, "inner_steps": 2, "n_query": 2, "alpha_0": 0.1, "lr": 1e-3},
+    **{
+        "image_size": None,
+        "channels": 8,
+        "groups": 4,
+        "inner_steps": 2,
+        "n_query": 2,
+        "alpha_0": 0.1,
+        "lr": 1e-3,
+    },
     **{"alpha_lr": 1e-3, "tasks": 12, "meta_batch": 2, "epoch_tasks": 4, "val_tasks": 2},
     **{"freeze_at": 0.5, "freeze_below": 0.98},
 }
 TINY = ImageConfig(**SMALL)
-OPTIONS = [word for key, value in SMALL.items() for word in (f"--{key.replace('_', '-')}", str(value))]
+OPTIONS = [
+    word for key, value in SMALL.items() for word in (f"--{key.replace('_', '-')}", str(value))
+]
 
 
 def tiny(out: Path, **changes: Any) -> ImageConfig:
@@ -50,7 +60,12 @@ def outcome(path: Path) -> dict[str, Any]:
     assert best
     del last.info["metrics_length"]  # the digits of the times count there
     metrics = [{key: value for key, value in m.items() if key != "seconds"} for m in run.metrics()]
-    return {"last": last.tensors, "best": best.tensors, "metrics": metrics, "info": (last.info, best.info)}
+    return {
+        "last": last.tensors,
+        "best": best.tensors,
+        "metrics": metrics,
+        "info": (last.info, best.info),
+    }
 
 
 def same(a: Any, b: Any) -> bool:
@@ -87,7 +102,9 @@ def test_a_run_leaves_its_record(reference: dict[int, dict[str, Any]], tmp_path:
 def test_one_and_two_processes_agree(reference: dict[int, dict[str, Any]]) -> None:
     one, two = reference[1]["last"], reference[2]["last"]
     for name in ("w/fc.weight", "w/conv1.weight", "alpha"):
-        assert torch.allclose(one[name], two[name], rtol=1e-3, atol=1e-5)  # Adam amplifies the rounding of small gradients
+        assert torch.allclose(
+            one[name], two[name], rtol=1e-3, atol=1e-5
+        )  # Adam amplifies the rounding of small gradients
     assert torch.equal(one["mask"], two["mask"])
 
 
@@ -118,7 +135,10 @@ def test_killed_at_every_single_write(
             assert same(outcome(out), reference[1]), f"write {n}"
         else:
             break
-    assert n - 1 in (1 + 3 * 2 + 2, 1 + 3 * 2 + 2 * 2)  # all were hit: config, last at each epoch, best once or twice
+    assert n - 1 in (
+        1 + 3 * 2 + 2,
+        1 + 3 * 2 + 2 * 2,
+    )  # all were hit: config, last at each epoch, best once or twice
 
 
 OFTEN = """
@@ -143,7 +163,20 @@ LONG = 200
 
 
 def command(out: Path, n: int) -> list[str]:
-    return [sys.executable, "-c", OFTEN, "train", NAME, *OPTIONS, "--out", str(out), "--workers", str(n), "--tasks", str(LONG)]
+    return [
+        sys.executable,
+        "-c",
+        OFTEN,
+        "train",
+        NAME,
+        *OPTIONS,
+        "--out",
+        str(out),
+        "--workers",
+        str(n),
+        "--tasks",
+        str(LONG),
+    ]
 
 
 def children(pid: int) -> list[int]:
@@ -204,16 +237,32 @@ def test_killed_and_continued_ends_with_the_same_bits(n: int, tmp_path: Path) ->
     assert stopped(out, n, lambda: validations(out) > before, signal.SIGINT) == 130
     before = validations(out)
     if n == 1:
-        assert stopped(out, n, lambda: validations(out) > before, signal.SIGKILL) in (-9, 0)  # it may have ended
+        assert stopped(out, n, lambda: validations(out) > before, signal.SIGKILL) in (
+            -9,
+            0,
+        )  # it may have ended
     done = subprocess.run(command(out, n), capture_output=True, text=True)
     assert done.returncode == 0
-    assert done.stdout.splitlines()[-1] == f"kept in {out}/best.safetensors; next: pmeta evaluate {out}"
+    assert (
+        done.stdout.splitlines()[-1]
+        == f"kept in {out}/best.safetensors; next: pmeta evaluate {out}"
+    )
     assert same(outcome(out), outcome(tmp_path / "whole"))
     assert not list(out.glob(".*.part"))
 
 
 def test_under_torchrun(reference: dict[int, dict[str, Any]], tmp_path: Path) -> None:
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "pmeta", "train"]
+    torchrun = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        "-m",
+        "pmeta",
+        "train",
+    ]
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     options = [NAME, *OPTIONS, "--out", str(tmp_path / "run"), "--tensorboard"]
     done = subprocess.run([*torchrun, *options], env=env, capture_output=True, text=True)
@@ -230,7 +279,11 @@ def with_nan(monkeypatch: pytest.MonkeyPatch, bad: Callable[[int], bool]) -> Non
 
     def task(config: ImageConfig, images: Any, i: int, *args: Any) -> Task:
         drawn = real(config, images, i, *args)
-        return drawn._replace(support_x=drawn.support_x * math.nan) if bad(i) and images.name.startswith("train") else drawn
+        return (
+            drawn._replace(support_x=drawn.support_x * math.nan)
+            if bad(i) and images.name.startswith("train")
+            else drawn
+        )
 
     monkeypatch.setattr(pmeta.training.train, "task", task)
 
@@ -242,14 +295,20 @@ def test_tasks_that_are_not_finite_are_skipped_counted_and_shown(
     train(Group(), tiny(tmp_path))
     assert [m["skipped"] for m in Run(tmp_path).metrics()] == [1, 3, 3]
     lines = capsys.readouterr().err.splitlines()
-    assert [line.partition("MB")[2] for line in lines] == ["  1 tasks skipped", "  3 tasks skipped", "  3 tasks skipped"]
+    assert [line.partition("MB")[2] for line in lines] == [
+        "  1 tasks skipped",
+        "  3 tasks skipped",
+        "  3 tasks skipped",
+    ]
     found = outcome(tmp_path)
     assert all(t.isfinite().all() for t in found["last"].values())
     assert int(found["last"]["steps"]) == 5
     assert int(found["last"]["done"]) == 6
 
 
-def test_ten_bad_updates_stop_the_run_at_its_last_good_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ten_bad_updates_stop_the_run_at_its_last_good_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(pmeta.training.log, "CHECKPOINT_SECONDS", 0.0)
     with_nan(monkeypatch, lambda i: i >= 6)
     config = tiny(tmp_path, method="maml", tasks=26)
@@ -272,7 +331,9 @@ def test_order_and_batch_of_the_inner_loop(tmp_path: Path) -> None:
     net, _ = build(TINY, (1, 28, 28), torch.device("cpu"))
     for first_order in (False, True):
         for per_sample, batch in ((False, None), (True, 1)):
-            loop = training_loop(net, tiny(tmp_path, first_order=first_order, per_sample=per_sample))
+            loop = training_loop(
+                net, tiny(tmp_path, first_order=first_order, per_sample=per_sample)
+            )
             assert (loop.second_order, loop.batch) == (not first_order, batch)
 
 
@@ -280,7 +341,10 @@ def test_validation_is_on_the_same_tasks_of_other_classes_one_sample_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn, batches = [], []
-    sample_task, evaluate_task = pmeta.training.train.sample_task, pmeta.training.train.evaluate_task
+    sample_task, evaluate_task = (
+        pmeta.training.train.sample_task,
+        pmeta.training.train.evaluate_task,
+    )
 
     def sample(images: ImageSet, seed: int, i: int, *sizes: int) -> Task:
         drawn.append((images.name, seed, i))
@@ -294,13 +358,19 @@ def test_validation_is_on_the_same_tasks_of_other_classes_one_sample_at_a_time(
     monkeypatch.setattr(pmeta.training.train, "evaluate_task", evaluate_one)
     monkeypatch.setattr(pmeta.training.train, "draw", lambda *args: None)
     train(Group(), tiny(tmp_path, tasks=4, epoch_tasks=2, seed=3))
-    trained, validated = ([(f"{split} of glyphs", 3, i) for i in range(n)] for split, n in (("train", 4), ("val", 2)))
+    trained, validated = (
+        [(f"{split} of glyphs", 3, i) for i in range(n)] for split, n in (("train", 4), ("val", 2))
+    )
     assert drawn == [*trained[:2], *validated, *trained[2:], *validated]
     assert batches == [1] * 4
 
 
-def test_the_best_model_is_chosen_among_those_with_their_layers_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    accuracies = iter([0.9, 0.3, 0.5, 0.5])  # the first before the freeze, the last no better than the one before
+def test_the_best_model_is_chosen_among_those_with_their_layers_chosen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accuracies = iter(
+        [0.9, 0.3, 0.5, 0.5]
+    )  # the first before the freeze, the last no better than the one before
 
     def validate(*args: Any) -> list[TaskResult]:
         return [TaskResult(next(accuracies), 1.0, 1.0, 1.0, torch.ones(2, 9))]
@@ -321,14 +391,24 @@ def test_recomputed_steps_give_the_same_gradient(tmp_path: Path) -> None:
         train(Group(), tiny(tmp_path / str(recompute), tasks=TINY.meta_batch, recompute=recompute))
         last = Run(tmp_path / str(recompute)).load("last")
         assert last
-        moments.append({name: t for name, t in last.tensors.items() if name.startswith("adam/first/w/")})
+        moments.append(
+            {name: t for name, t in last.tensors.items() if name.startswith("adam/first/w/")}
+        )
     assert any(t.abs().max() > 1e-4 for t in moments[0].values())
     torch.testing.assert_close(*moments, rtol=1e-3, atol=1e-6)
 
 
 @pytest.mark.parametrize("method", ["pmeta", "pmeta-lr"])
 def test_a_memory_budget_is_kept_on_every_task(tmp_path: Path, method: str) -> None:
-    config = tiny(tmp_path, method=method, memory_budget="50kB", tasks=4, epoch_tasks=4, freeze_at=0.0, freeze_below=0.0)
+    config = tiny(
+        tmp_path,
+        method=method,
+        memory_budget="50kB",
+        tasks=4,
+        epoch_tasks=4,
+        freeze_at=0.0,
+        freeze_below=0.0,
+    )
     train(Group(), config)
     _, summary = evaluate(Group(), EvaluateConfig(str(tmp_path), tasks=5))
     assert 0.03 < summary.worst_exact_memory_mb <= 0.05  # all layers would take 0.06
@@ -337,14 +417,21 @@ def test_a_memory_budget_is_kept_on_every_task(tmp_path: Path, method: str) -> N
 def test_a_memory_budget_takes_the_place_of_the_penalty(tmp_path: Path) -> None:
     plain = schedule(tiny(tmp_path, lam=0.5))
     assert plain.lam == 0.5
-    assert schedule(tiny(tmp_path, lam=0.5, memory_budget="50kB")) == dataclasses.replace(plain, lam=0.0)
+    assert schedule(tiny(tmp_path, lam=0.5, memory_budget="50kB")) == dataclasses.replace(
+        plain, lam=0.0
+    )
 
 
 def test_a_budget_that_is_too_small_is_told_before_the_training(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"^memory budget of 1000 bytes is too small to update any layer: \w+ alone takes \d+"):
+    with pytest.raises(
+        ValueError,
+        match=r"^memory budget of 1000 bytes is too small to update any layer: \w+ alone takes \d+",
+    ):
         train(Group(), tiny(tmp_path, memory_budget="1kB"))
     assert Run(tmp_path).metrics() == []
-    train(Group(), tiny(tmp_path, memory_budget="50kB", tasks=4))  # nothing was trained yet: other settings are fine
+    train(
+        Group(), tiny(tmp_path, memory_budget="50kB", tasks=4)
+    )  # nothing was trained yet: other settings are fine
 
 
 def test_a_finished_run_is_not_changed(tmp_path: Path) -> None:
@@ -353,7 +440,9 @@ def test_a_finished_run_is_not_changed(tmp_path: Path) -> None:
     before = (tmp_path / "last.safetensors").read_bytes()
     assert train(Group(), dataclasses.replace(config, workers=2, device="cpu")) == best
     assert (tmp_path / "last.safetensors").read_bytes() == before
-    with pytest.raises(ValueError, match=r" has tasks=4 \(now 8\), seed=0 \(now 1\): choose another --out\.$"):
+    with pytest.raises(
+        ValueError, match=r" has tasks=4 \(now 8\), seed=0 \(now 1\): choose another --out\.$"
+    ):
         train(Group(), dataclasses.replace(config, tasks=8, seed=1))
 
 
@@ -375,6 +464,14 @@ def test_other_backbones_norms_and_orders(tmp_path: Path, changes: dict[str, Any
 def test_pictures_are_left(tmp_path: Path) -> None:
     train(Group(), tiny(tmp_path, tasks=4))
     assert {p.name for p in tmp_path.iterdir()} == {
-        *(".lock", "config.json", "metrics.jsonl", "last.safetensors", "last.json", "best.safetensors", "best.json"),
+        *(
+            ".lock",
+            "config.json",
+            "metrics.jsonl",
+            "last.safetensors",
+            "last.json",
+            "best.safetensors",
+            "best.json",
+        ),
         *("curve.png", "step_sizes.png"),
     }

@@ -46,7 +46,10 @@ def share_of_gradient(group: Group) -> MetaGradient:
 
 
 def talk(group: Group) -> dict[str, Any]:
-    mixed = {"f32": torch.tensor([[0.1, group.rank]]), "f64": torch.tensor(10.0**group.rank, dtype=torch.float64)}
+    mixed = {
+        "f32": torch.tensor([[0.1, group.rank]]),
+        "f64": torch.tensor(10.0**group.rank, dtype=torch.float64),
+    }
     return {
         "sum": group.add(mixed),
         "gathered": group.gather([f"{group.rank}{i}" for i in range(3 - group.rank)]),
@@ -101,11 +104,41 @@ def fail_in(group: Group, rank: int, how: str) -> None:
 @pytest.mark.parametrize(
     ("rank", "size", "how", "kind", "message"),
     [
-        (1, 2, "ours", ValueError, r"^--memory-budget is a size such as 1MB, 800kB or 1\.5MiB, got 'much'\.$"),
-        (1, 2, "diverged", DivergedError, r"^loss or gradient was not finite in 10 updates in a row.* kept\.$"),
-        (2, 3, "bug", WorkerDiedError, r"(?s)^worker 2 failed:\nTraceback .*in fail_in.*KeyError: 'lost key'\n$"),
-        (1, 2, "exit", WorkerDiedError, r"^worker 1 ended with exit code 7 before its work was done\.$"),
-        (1, 2, "killed", WorkerDiedError, r"^worker 1 was killed by signal 9: was there too little memory\?$"),
+        (
+            1,
+            2,
+            "ours",
+            ValueError,
+            r"^--memory-budget is a size such as 1MB, 800kB or 1\.5MiB, got 'much'\.$",
+        ),
+        (
+            1,
+            2,
+            "diverged",
+            DivergedError,
+            r"^loss or gradient was not finite in 10 updates in a row.* kept\.$",
+        ),
+        (
+            2,
+            3,
+            "bug",
+            WorkerDiedError,
+            r"(?s)^worker 2 failed:\nTraceback .*in fail_in.*KeyError: 'lost key'\n$",
+        ),
+        (
+            1,
+            2,
+            "exit",
+            WorkerDiedError,
+            r"^worker 1 ended with exit code 7 before its work was done\.$",
+        ),
+        (
+            1,
+            2,
+            "killed",
+            WorkerDiedError,
+            r"^worker 1 was killed by signal 9: was there too little memory\?$",
+        ),
     ],
 )
 def test_a_worker_that_fails_ends_all_with_its_own_error(
@@ -123,7 +156,9 @@ class DiesOnTheWay:
 
 
 def test_a_worker_that_never_starts_is_no_hang() -> None:
-    with pytest.raises(WorkerDiedError, match=r"^worker 1 ended with exit code 5 before its work was done\.$"):
+    with pytest.raises(
+        WorkerDiedError, match=r"^worker 1 ended with exit code 5 before its work was done\.$"
+    ):
         workers.run(fail_in, (DiesOnTheWay(), ""), 2)
 
 
@@ -140,7 +175,10 @@ def test_the_command_line_tells_of_a_dead_worker_in_one_line(
 
     monkeypatch.setattr(workers, "run", dead)
     assert cli.main(["train", "glyphs-4conv-5way-1shot", "--out", "x"]) == 1
-    assert capsys.readouterr().err == "pmeta: error: worker 1 was killed by signal 9: was there too little memory?\n"
+    assert (
+        capsys.readouterr().err
+        == "pmeta: error: worker 1 was killed by signal 9: was there too little memory?\n"
+    )
 
 
 ORPHAN = """
@@ -178,7 +216,11 @@ def test_workers_end_when_process_0_is_killed(tmp_path: Path) -> None:
     temporary.mkdir()
     env = {**os.environ, "TMPDIR": str(temporary), "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen([sys.executable, str(script), str(tmp_path)], env=env) as parent:
-        wait_until(lambda: all((tmp_path / rank).exists() and (tmp_path / rank).read_text() for rank in "01"))
+        wait_until(
+            lambda: all(
+                (tmp_path / rank).exists() and (tmp_path / rank).read_text() for rank in "01"
+            )
+        )
         worker = int((tmp_path / "1").read_text())
         assert is_alive(worker)
         parent.kill()
@@ -208,7 +250,18 @@ class MallInfo(ctypes.Structure):
 
     _fields_ = [
         (name, ctypes.c_size_t)
-        for name in ["arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"]
+        for name in [
+            "arena",
+            "ordblks",
+            "smblks",
+            "hblks",
+            "hblkhd",
+            "usmblks",
+            "fsmblks",
+            "uordblks",
+            "fordblks",
+            "keepcost",
+        ]
     ]
 
 

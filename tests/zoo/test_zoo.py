@@ -16,7 +16,7 @@ import pytest
 import torch
 from PIL import Image
 from rich.console import Console
-from test_adapt_command import ABSENT
+from tests.cli.test_adapt import ABSENT
 
 from pmeta import cli, device, zoo
 from pmeta.cli import zoo as zoo_command
@@ -36,7 +36,9 @@ def draw(folder: Path, classes: int, images: int) -> Path:
     for c in range(classes):
         (folder / f"c{c:02}").mkdir(parents=True)
         for i in range(images):
-            pixels = random.integers(0, 50, (20 + 3 * i, 24, 3), np.uint8) + np.uint8(200 * c / classes)
+            pixels = random.integers(0, 50, (20 + 3 * i, 24, 3), np.uint8) + np.uint8(
+                200 * c / classes
+            )
             Image.fromarray(pixels).save(folder / f"c{c:02}" / f"{i}.png")
     return folder
 
@@ -45,18 +47,39 @@ class Made:
     """A zoo of one small model, and what it was made from."""
 
     def __init__(self, root: Path):
-        self.data, self.run, self.folder, self.cards = (root / name for name in ("data", "run", "zoo", "cards"))
+        self.data, self.run, self.folder, self.cards = (
+            root / name for name in ("data", "run", "zoo", "cards")
+        )
         for split in ("train", "val"):
             draw(self.data / split, 6, 3)
         config = ImageConfig(
-            str(self.data), out=str(self.run), image_size=16, channels=8, groups=4, n_query=2, inner_steps=2, tasks=8
+            str(self.data),
+            out=str(self.run),
+            image_size=16,
+            channels=8,
+            groups=4,
+            n_query=2,
+            inner_steps=2,
+            tasks=8,
         )
         _, meta = build(config, (3, 16, 16), torch.device("cpu"))
         with Run(self.run) as run:
             run.start(dataclasses.asdict(config))
-            run.save("best", {**meta.parameters(), "mask": meta.mask}, {"input": [3, 16, 16], "tasks": 4})
+            run.save(
+                "best", {**meta.parameters(), "mask": meta.mask}, {"input": [3, 16, 16], "tasks": 4}
+            )
             run.save("last", {}, {"tasks": 6})
-        argv = (self.run, "--n-query", 2, "--tasks", 4, "--folder", self.folder, "--cards", self.cards)
+        argv = (
+            self.run,
+            "--n-query",
+            2,
+            "--tasks",
+            4,
+            "--folder",
+            self.folder,
+            "--cards",
+            self.cards,
+        )
         zoo_add.main([str(a) for a in argv])
 
 
@@ -84,10 +107,26 @@ def said(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
 def test_a_card_says_what_was_done(small: Made) -> None:
     card = zoo.card(NAME)
     assert card["schedule"] == {
-        **{"planned": 8, "trained": 6, "chosen_at": 4, "meta_batch": 4, "n_query": 2, "memory_budget": "", "seed": 0}
+        **{
+            "planned": 8,
+            "trained": 6,
+            "chosen_at": 4,
+            "meta_batch": 4,
+            "n_query": 2,
+            "memory_budget": "",
+            "seed": 0,
+        }
     }
-    assert (card["method"], card["task"], card["backbone"]) == ("p-Meta (LR+attention)", "5-way 1-shot", "4conv")
-    assert card["data"] == {"name": "MiniImageNet", "classes": {"train": 6, "val": 6}, "image": [3, 16, 16]}
+    assert (card["method"], card["task"], card["backbone"]) == (
+        "p-Meta (LR+attention)",
+        "5-way 1-shot",
+        "4conv",
+    )
+    assert card["data"] == {
+        "name": "MiniImageNet",
+        "classes": {"train": 6, "val": 6},
+        "image": [3, 16, 16],
+    }
     assert [f["outputs"] for f in card["files"]] == [5, 20]
     assert card["files"][0]["arena_bytes"] < card["files"][1]["arena_bytes"]
     assert card["memory"].keys() == {"paper_mb", "exact_mb", "gmac"}
@@ -100,7 +139,9 @@ def test_a_card_says_what_was_done(small: Made) -> None:
 def test_a_card_for_people(small: Made) -> None:
     written = (small.cards / f"{NAME}.md").read_text()
     assert written == text(zoo.card(NAME))
-    assert "**Not finished: 6 of 8 planned tasks were trained when this model was taken.**" in written
+    assert (
+        "**Not finished: 6 of 8 planned tasks were trained when this model was taken.**" in written
+    )
     command = f"pmeta train {NAME} --data DIR --method pmeta --channels 8 --groups 4 --image-size 16 --n-query 2"
     assert written.split("```\n")[3].startswith("pmeta train")
     assert set(command.split()) < set(written.split("```\n")[3].split())
@@ -125,28 +166,38 @@ def test_a_card_of_none(small: Made, capsys: pytest.CaptureFixture[str]) -> None
     assert f"the models are {NAME}, got 'nobody'." in capsys.readouterr().err
 
 
-def test_names_are_whole_in_a_narrow_terminal(small: Made, said: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_are_whole_in_a_narrow_terminal(
+    small: Made, said: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(zoo_command, "Console", partial(Console, width=80))
     monkeypatch.setattr(zoo_command.sys.stdout, "isatty", lambda: True)
     assert f"│ {NAME} │" in said("zoo")
 
 
-def test_an_empty_zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: Callable[..., str]) -> None:
+def test_an_empty_zoo(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: Callable[..., str]
+) -> None:
     monkeypatch.setattr(zoo, "FOLDER", tmp_path)
     assert said("zoo").startswith("no models come with this copy of the package")
     assert said("zoo", "--json") == "[]\n"
 
 
 @pytest.mark.parametrize(("classes", "file"), [(2, 0), (5, 0), (6, 1), (20, 1)])
-def test_any_number_of_classes(small: Made, tmp_path: Path, said: Callable[..., str], classes: int, file: int) -> None:
+def test_any_number_of_classes(
+    small: Made, tmp_path: Path, said: Callable[..., str], classes: int, file: int
+) -> None:
     support, saved = draw(tmp_path / "support", classes, 1), tmp_path / "mine.pmeta"
-    found = json.loads(said("adapt", NAME, "--support", support, "--query", support, "--save", saved, "--json"))
+    found = json.loads(
+        said("adapt", NAME, "--support", support, "--query", support, "--save", saved, "--json")
+    )
     assert len(found["classes"]) == classes
     assert found["arena_bytes"] == zoo.card(NAME)["files"][file]["arena_bytes"]
     assert device.load(saved).classes == classes
 
 
-def test_more_classes_than_any_file_has(small: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_more_classes_than_any_file_has(
+    small: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     support, wider = draw(tmp_path / "support", 21, 1), tmp_path / "wider.pmeta"
     assert cli.main(["adapt", NAME, "--support", str(support)]) == 2
     error = capsys.readouterr().err
@@ -155,24 +206,45 @@ def test_more_classes_than_any_file_has(small: Made, tmp_path: Path, capsys: pyt
     assert cli.main(["adapt", str(wider), "--support", str(support)]) == 0
 
 
-def test_a_name_that_is_none(small: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_name_that_is_none(
+    small: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(["adapt", "miniimagenet", "--support", str(tmp_path)]) == 2
     error = "a model is a file that pmeta export wrote, or one of miniimagenet-4conv-5way-1shot.\n"
     assert capsys.readouterr().err.endswith(error)
 
 
-def test_the_figures_of_a_card_come_again(small: Made, said: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_figures_of_a_card_come_again(
+    small: Made, said: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
     e = zoo.card(NAME)["evaluation"]
-    command = ("evaluate", NAME, "--data", small.data, "--split", "val", "--n-query", 2, "--workers", 1, "--json")
+    command = (
+        "evaluate",
+        NAME,
+        "--data",
+        small.data,
+        "--split",
+        "val",
+        "--n-query",
+        2,
+        "--workers",
+        1,
+        "--json",
+    )
     assert json.loads(said(*command, "--tasks", 4))["accuracy"] == pytest.approx(e["accuracy"])
     many = ("--tasks", 2, "--n-way", e["many"]["classes"], "--classes", 20)
     assert json.loads(said(*command, *many))["accuracy"] == pytest.approx(e["many"]["accuracy"])
     assert cli.main(["evaluate", NAME, "--workers", "1"]) == 2
-    assert f"{NAME} comes without the pictures that it was trained on: give --data." in capsys.readouterr().err
+    assert (
+        f"{NAME} comes without the pictures that it was trained on: give --data."
+        in capsys.readouterr().err
+    )
 
 
 def test_one_name_for_many_runs() -> None:
-    with pytest.raises(ValueError, match="--name is that of one model, got 2 runs: add them one by one"):
+    with pytest.raises(
+        ValueError, match="--name is that of one model, got 2 runs: add them one by one"
+    ):
         zoo_add.AddConfig(("a", "b"), name="c")
 
 
@@ -212,11 +284,17 @@ def test_shipped_models_are_those_of_their_cards(name: str, tmp_path: Path) -> N
     assert (ROOT / "docs" / "zoo" / f"{name}.md").read_text() == text(card)
     for file in card["files"]:
         model = device.load(zoo.FOLDER / file["file"])
-        assert (model.outputs, model.arena_bytes, model.repeated) == (file["outputs"], file["arena_bytes"], file["outputs"] > 5)
+        assert (model.outputs, model.arena_bytes, model.repeated) == (
+            file["outputs"],
+            file["arena_bytes"],
+            file["outputs"] > 5,
+        )
         assert (zoo.FOLDER / file["file"]).stat().st_size == file["bytes"]
     assert card["name"] == name
     assert cli.main(["export", name, "-o", str(tmp_path / "m.pmeta")]) == 0
-    again, shipped = (device.load(path).weights() for path in (tmp_path / "m.pmeta", zoo.find(name)))
+    again, shipped = (
+        device.load(path).weights() for path in (tmp_path / "m.pmeta", zoo.find(name))
+    )
     assert all(np.array_equal(w, again[key]) for key, w in shipped.items())
 
 
@@ -224,4 +302,6 @@ def test_every_file_is_in_the_wheel() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
     patterns = [*settings["package-data"]["pmeta.zoo"], "*.py"]
     for path in (ROOT / "pmeta" / "zoo").iterdir():
-        assert path.name == "__pycache__" or any(fnmatch(path.name, pattern) for pattern in patterns), path
+        assert path.name == "__pycache__" or any(
+            fnmatch(path.name, pattern) for pattern in patterns
+        ), path

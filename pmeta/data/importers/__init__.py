@@ -9,11 +9,27 @@ from pathlib import Path
 from pmeta.data.importers.write import Picture, write_pictures
 
 KINDS = {  # name: (module:function, pictures in the whole set, what SRC is)
-    "miniimagenet-pickle": ("miniimagenet:from_pickles", 60_000, "folder of mini-imagenet-cache-{train,val,test}.pkl"),
-    "miniimagenet-csv": ("miniimagenet:from_csv", 60_000, "folder of {train,val,test}.csv and images/"),
-    "tieredimagenet": ("tieredimagenet:pictures", 779_165, "folder of {train,val,test}_{images_png,labels}.pkl"),
+    "miniimagenet-pickle": (
+        "miniimagenet:from_pickles",
+        60_000,
+        "folder of mini-imagenet-cache-{train,val,test}.pkl",
+    ),
+    "miniimagenet-csv": (
+        "miniimagenet:from_csv",
+        60_000,
+        "folder of {train,val,test}.csv and images/",
+    ),
+    "tieredimagenet": (
+        "tieredimagenet:pictures",
+        779_165,
+        "folder of {train,val,test}_{images_png,labels}.pkl",
+    ),
     "cub": ("cub:pictures", 11_788, "CUB_200_2011 or CUB_200_2011.tgz"),
-    "omniglot": ("omniglot:pictures", 32_460, "folder of images_background.zip and images_evaluation.zip"),
+    "omniglot": (
+        "omniglot:pictures",
+        32_460,
+        "folder of images_background.zip and images_evaluation.zip",
+    ),
     "cifar-fs": ("cifar100:cifar_fs", 60_000, "cifar-100-python or cifar-100-python.tar.gz"),
     "fc100": ("cifar100:fc100", 60_000, "cifar-100-python or cifar-100-python.tar.gz"),
 }
@@ -27,5 +43,7 @@ def import_data(kind: str, src: Path, dst: Path) -> None:
         raise ValueError(f"{src} is not there; for {kind} give the {KINDS[kind][2]}.")
     where, total, _ = KINDS[kind]
     module, function = where.split(":")
-    read: Callable[[Path], Iterator[Picture]] = getattr(import_module(f"pmeta.data.importers.{module}"), function)
+    read: Callable[[Path], Iterator[Picture]] = getattr(
+        import_module(f"pmeta.data.importers.{module}"), function
+    )
     write_pictures(read(src), kind, src, dst, total)

@@ -48,13 +48,24 @@ def _pictures(src: Path, split_of: Callable[[str, str], str]) -> Iterator[Pictur
     """All 600 images of a class, those of CIFAR-100's training part and those of its test part."""
     files = _read(src)
     meta = files["meta"]
-    fine, coarse = ([text(name) for name in meta[f"{kind}_label_names"]] for kind in ("fine", "coarse"))
+    fine, coarse = (
+        [text(name) for name in meta[f"{kind}_label_names"]] for kind in ("fine", "coarse")
+    )
     _check_names(src, fine, coarse)
     for part in ("train", "test"):
         batch = files[part]
-        images = np.asarray(batch["data"], dtype=np.uint8).reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
-        for i, (image, f, c) in enumerate(zip(images, batch["fine_labels"], batch["coarse_labels"], strict=True)):
-            yield Picture(split_of(fine[f], coarse[c]), fine[f], f"{part}_{i:05}.png", np.ascontiguousarray(image))
+        images = (
+            np.asarray(batch["data"], dtype=np.uint8).reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+        )
+        for i, (image, f, c) in enumerate(
+            zip(images, batch["fine_labels"], batch["coarse_labels"], strict=True)
+        ):
+            yield Picture(
+                split_of(fine[f], coarse[c]),
+                fine[f],
+                f"{part}_{i:05}.png",
+                np.ascontiguousarray(image),
+            )
 
 
 def _check_names(src: Path, fine: list[str], coarse: list[str]) -> None:
@@ -69,15 +80,24 @@ def _read(src: Path) -> dict[str, Any]:
     if src.is_dir():
         for name in NEEDED:
             if not (src / name).is_file():
-                raise ValueError(f"{src / name} is missing: give the folder cifar-100-python or its .tar.gz.")
+                raise ValueError(
+                    f"{src / name} is missing: give the folder cifar-100-python or its .tar.gz."
+                )
         return {name: load_dict(src / name, needed) for name, needed in NEEDED.items()}
     try:
         with tarfile.open(src, "r:*") as tar:
             found = {Path(info.name).name: info for info in tar if info.isreg()}
             missing = [name for name in NEEDED if name not in found]
             if missing:
-                raise ValueError(f"{src} has no {', '.join(missing)}: give cifar-100-python.tar.gz.")
+                raise ValueError(
+                    f"{src} has no {', '.join(missing)}: give cifar-100-python.tar.gz."
+                )
             data = {name: tar.extractfile(found[name]).read() for name in NEEDED}  # type: ignore[union-attr]
     except (tarfile.TarError, EOFError, OSError) as error:
-        raise ValueError(f"cannot read {src} ({one_line(error)}): give cifar-100-python.tar.gz or the folder in it.") from None
-    return {name: load_dict(io.BytesIO(data[name]), needed, f"{name} in {src}") for name, needed in NEEDED.items()}
+        raise ValueError(
+            f"cannot read {src} ({one_line(error)}): give cifar-100-python.tar.gz or the folder in it."
+        ) from None
+    return {
+        name: load_dict(io.BytesIO(data[name]), needed, f"{name} in {src}")
+        for name, needed in NEEDED.items()
+    }

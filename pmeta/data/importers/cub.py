@@ -33,7 +33,9 @@ def pictures(src: Path) -> Iterator[Picture]:
             seen.add(name)
             yield Picture(split_of(int(number)), name, file, data())
     if len(seen) != CLASSES:
-        raise ValueError(f"CUB_200_2011 has {CLASSES} classes below images/, and {src} has {len(seen)}: it is not whole.")
+        raise ValueError(
+            f"CUB_200_2011 has {CLASSES} classes below images/, and {src} has {len(seen)}: it is not whole."
+        )
 
 
 def _files(src: Path) -> Iterator[tuple[str, Callable[[], bytes]]]:
@@ -48,7 +50,9 @@ def _files(src: Path) -> Iterator[tuple[str, Callable[[], bytes]]]:
                 if info.isreg():
                     yield info.name, functools.partial(_read, tar, info)
     except (tarfile.TarError, EOFError, OSError) as error:
-        raise ValueError(f"cannot read {src} ({one_line(error)}): give CUB_200_2011.tgz or the folder it unpacks to.") from None
+        raise ValueError(
+            f"cannot read {src} ({one_line(error)}): give CUB_200_2011.tgz or the folder it unpacks to."
+        ) from None
 
 
 def _read(tar: tarfile.TarFile, info: tarfile.TarInfo) -> bytes:

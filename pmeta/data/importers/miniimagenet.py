@@ -18,7 +18,12 @@ def from_pickles(src: Path) -> Iterator[Picture]:
     for split, path in _there(src, "mini-imagenet-cache-{}.pkl").items():
         content = load_dict(path, needed=("image_data", "class_dict"))
         images = content["image_data"]
-        if not isinstance(images, np.ndarray) or images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3:
+        if (
+            not isinstance(images, np.ndarray)
+            or images.dtype != np.uint8
+            or images.ndim != 4
+            or images.shape[3] != 3
+        ):
             raise ValueError(f"image_data of {path} must be an (N, H, W, 3) array of uint8.")
         for name, rows in sorted(by_name(content["class_dict"]).items()):
             for row in rows:
@@ -31,9 +36,15 @@ def from_csv(src: Path) -> Iterator[Picture]:
         with open(path, newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
         if not rows or not {"filename", "label"} <= set(rows[0]):
-            raise ValueError(f"{path} must begin with the line filename,label and have a line for each image.")
+            raise ValueError(
+                f"{path} must begin with the line filename,label and have a line for each image."
+            )
         names = [row["filename"] or "" for row in rows]
-        missing = [name for name in names if Path(name).name != name or not (src / "images" / name).is_file()]
+        missing = [
+            name
+            for name in names
+            if Path(name).name != name or not (src / "images" / name).is_file()
+        ]
         if missing:
             raise ValueError(
                 f"{len(missing)} of the {len(rows)} images in {path} are not in {src / 'images'}, first {missing[0]}."

@@ -27,19 +27,30 @@ def pictures(src: Path) -> Iterator[Picture]:
     """<part>/<alphabet>/<character>/<drawing>.png of images_background.zip and images_evaluation.zip, kept as they are."""
     for part in CHARACTERS:
         if not (src / f"{part}.zip").is_file():
-            raise ValueError(f"{src / part}.zip is missing: the split takes characters of both zips.")
+            raise ValueError(
+                f"{src / part}.zip is missing: the split takes characters of both zips."
+            )
     for part, expected in CHARACTERS.items():
         path = src / f"{part}.zip"
         seen: set[str] = set()
         try:
             with zipfile.ZipFile(path) as archive:
                 for info in archive.infolist():
-                    match = re.fullmatch(rf"{part}/([^/]+)/([^/]+)/([^/.][^/]*\.png)", info.filename)
+                    match = re.fullmatch(
+                        rf"{part}/([^/]+)/([^/]+)/([^/.][^/]*\.png)", info.filename
+                    )
                     if match:
                         alphabet, character, file = match.groups()
                         seen.add(f"{alphabet}/{character}")
-                        yield Picture(split_of(part, alphabet, character), f"{alphabet}/{character}", file, archive.read(info))
+                        yield Picture(
+                            split_of(part, alphabet, character),
+                            f"{alphabet}/{character}",
+                            file,
+                            archive.read(info),
+                        )
         except (zipfile.BadZipFile, zlib.error, RuntimeError) as error:
             raise ValueError(f"cannot read {path} ({error}): copy it again.") from None
         if len(seen) != expected:
-            raise ValueError(f"{part}.zip has {expected} characters, and {path} has {len(seen)}: it is not whole.")
+            raise ValueError(
+                f"{part}.zip has {expected} characters, and {path} has {len(seen)}: it is not whole."
+            )

@@ -71,7 +71,9 @@ class _Unpickler(pickle.Unpickler):
         admitted = _ADMITTED.get((old_name, name))
         if admitted is None:
             raise ForbiddenError(f"{module}.{name}")
-        return lambda *args: admitted(*args)  # a new object each time: the pickle can set attributes of what it gets
+        return lambda *args: admitted(
+            *args
+        )  # a new object each time: the pickle can set attributes of what it gets
 
 
 class _Dtype:
@@ -147,6 +149,8 @@ def _plain(value: Any, depth: int) -> Any:
         return {key: _plain(item, depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return type(value)(_plain(item, depth + 1) for item in value)
-    if isinstance(value, str | bytes | bytearray | int | float | complex | np.ndarray | set | frozenset | None):
+    if isinstance(
+        value, str | bytes | bytearray | int | float | complex | np.ndarray | set | frozenset | None
+    ):
         return value
     raise ForbiddenError(f"an object of type {type(value).__name__}")

@@ -17,12 +17,16 @@ def pictures(src: Path) -> Iterator[Picture]:
     and label_specific_str, the names. Names repeat (there are two kinds of crane), so the class's number goes first."""
     splits = [split for split in SPLITS if (src / f"{split}_images_png.pkl").is_file()]
     if not splits:
-        raise ValueError(f"{src} has none of {', '.join(f'{split}_images_png.pkl' for split in SPLITS)}.")
+        raise ValueError(
+            f"{src} has none of {', '.join(f'{split}_images_png.pkl' for split in SPLITS)}."
+        )
     for split in splits:
         names, labels = _labels(src / f"{split}_labels.pkl")
         images = load_pickle(src / f"{split}_images_png.pkl")
         if not isinstance(images, list) or len(images) != len(labels):
-            raise ValueError(f"{src / f'{split}_images_png.pkl'} must be a list of {len(labels)} images, one for each label.")
+            raise ValueError(
+                f"{src / f'{split}_images_png.pkl'} must be a list of {len(labels)} images, one for each label."
+            )
         for i, (image, label) in enumerate(zip(images, labels, strict=True)):
             data = np.asarray(image, dtype=np.uint8).tobytes()
             if not data.startswith(b"\x89PNG"):
@@ -34,10 +38,14 @@ def _labels(path: Path) -> tuple[list[str], list[int]]:
     if not path.is_file():
         raise ValueError(f"{path} is missing: it says which class each image belongs to.")
     content = load_dict(path, needed=("label_specific", "label_specific_str"))
-    names = [f"{i:03} {_file_name(text(name))}" for i, name in enumerate(content["label_specific_str"])]
+    names = [
+        f"{i:03} {_file_name(text(name))}" for i, name in enumerate(content["label_specific_str"])
+    ]
     labels = [int(label) for label in content["label_specific"]]
     if labels and not 0 <= min(labels) <= max(labels) < len(names):
-        raise ValueError(f"{path} has {len(names)} classes and labels from {min(labels)} to {max(labels)}.")
+        raise ValueError(
+            f"{path} has {len(names)} classes and labels from {min(labels)} to {max(labels)}."
+        )
     return names, labels
 
 

@@ -26,10 +26,14 @@ class Picture(NamedTuple):
     split: str
     name: str  # of the class
     file: str
-    content: bytes | np.ndarray  # a file's bytes, kept as they are, or (H, W, C) uint8, written as PNG
+    content: (
+        bytes | np.ndarray
+    )  # a file's bytes, kept as they are, or (H, W, C) uint8, written as PNG
 
 
-def write_pictures(pictures: Iterable[Picture], kind: str, src: Path, dst: Path, total: int | None = None) -> None:
+def write_pictures(
+    pictures: Iterable[Picture], kind: str, src: Path, dst: Path, total: int | None = None
+) -> None:
     """Write to `dst.partial`, and rename that when all are there. A second run skips the files of a killed first."""
     if dst.exists() and not (dst.is_dir() and not any(dst.iterdir())):
         raise ValueError(f"{dst} is there already: choose another place or remove it.")
@@ -46,7 +50,9 @@ def _begin(partial: Path, origin: dict[str, str]) -> None:
     mark = partial / MARK
     if partial.exists():
         if not mark.is_file():
-            raise ValueError(f"{partial} is in the way, and not of our making: remove it or choose another place.")
+            raise ValueError(
+                f"{partial} is in the way, and not of our making: remove it or choose another place."
+            )
         if json.loads(mark.read_text(encoding="utf-8")) == origin:
             return
         shutil.rmtree(partial)
@@ -66,14 +72,22 @@ def _fingerprint(src: Path) -> str:
 def _write(root: Path, picture: Picture) -> None:
     parts = (picture.split, *picture.name.split("/"), picture.file)
     for part in parts:
-        if part in ("", ".", "..") or part.startswith(".") or any(c in part for c in '/\\\0:*?"<>|'):
-            raise ValueError(f"{'/'.join(parts)!r} cannot be the name of a picture here: the source is not what it should be.")
+        if (
+            part in ("", ".", "..")
+            or part.startswith(".")
+            or any(c in part for c in '/\\\0:*?"<>|')
+        ):
+            raise ValueError(
+                f"{'/'.join(parts)!r} cannot be the name of a picture here: the source is not what it should be."
+            )
     target = root.joinpath(*parts)
     if target.exists():
         return
     target.parent.mkdir(parents=True, exist_ok=True)
     new = target.with_name(f".{target.name}.tmp")
-    new.write_bytes(picture.content if isinstance(picture.content, bytes) else _png(picture.content))
+    new.write_bytes(
+        picture.content if isinstance(picture.content, bytes) else _png(picture.content)
+    )
     os.replace(new, target)
 
 

@@ -3,7 +3,7 @@
 #include <math.h>
 
 /* v[c] = mean of channel c. rows: x is (n, c), not (c, n). Accumulated in double, which is what the spatial mean deserves. */
-static void channel_means(float *v, const pm_source *x, int c, int n, int rows)
+static void channel_means(float *v, const pmeta_source *x, int c, int n, int rows)
 {
     for (int i = 0; i < c; i++) {
         double s = 0.0;
@@ -43,7 +43,7 @@ static void sort_ascending(uint32_t *order, const float *value, int n)
 
 /* Alg. 1: zero the smallest scores that sum to rho, never all; rescale the rest to sum to C. The sum runs in double and is
  * compared in float, as PyTorch's does: it decides which channels are kept. threshold: rho - 1e-6, or 0 to drop none. */
-void pm_clip(float *gamma, uint32_t *order, int c, float threshold)
+void pmeta_clip(float *gamma, uint32_t *order, int c, float threshold)
 {
     int zeros = 0;
     float left = 0.0f;
@@ -61,43 +61,43 @@ void pm_clip(float *gamma, uint32_t *order, int c, float threshold)
 }
 
 /* z = W2 relu(W1 v + b1) + b2 of one sample. params: W1 (c, c), b1 (c), W2 (c, c), b2 (c); scratch: 2 c words. */
-static void attend(float *z, const pm_source *x, const float *params, float *scratch, int c, int n, int rows, int backward)
+static void attend(float *z, const pmeta_source *x, const float *params, float *scratch, int c, int n, int rows, int backward)
 {
     float *v = scratch, *hidden = scratch + c;
     const size_t square = (size_t)c * c;
     channel_means(v, x, c, n, rows);
     if (backward) unit_rms(v, c);
-    pm_fc(hidden, v, params, params + square, c, c, 1);
+    pmeta_fc(hidden, v, params, params + square, c, c, 1);
     for (int i = 0; i < c; i++) hidden[i] = hidden[i] > 0.0f ? hidden[i] : 0.0f;
-    pm_fc(z, hidden, params + square + c, params + 2 * square + c, c, c, 1);
+    pmeta_fc(z, hidden, params + square + c, params + 2 * square + c, c, c, 1);
 }
 
 /* scratch: 3 c words. */
-void pm_score(float *gamma, const pm_source *x, const float *params, float *scratch, int c, int n, int rows, float threshold, int backward)
+void pmeta_score(float *gamma, const pmeta_source *x, const float *params, float *scratch, int c, int n, int rows, float threshold, int backward)
 {
     attend(gamma, x, params, scratch, c, n, rows, backward);
     softmax(gamma, c);
-    pm_clip(gamma, (uint32_t *)(void *)(scratch + 2 * (size_t)c), c, threshold);
+    pmeta_clip(gamma, (uint32_t *)(void *)(scratch + 2 * (size_t)c), c, threshold);
 }
 
-void pm_score_sum(float *sum, const pm_source *x, const float *params, float *scratch, int c, int n, int rows, int backward)
+void pmeta_score_sum(float *sum, const pmeta_source *x, const float *params, float *scratch, int c, int n, int rows, int backward)
 {
     float *z = scratch + 2 * (size_t)c;
     attend(z, x, params, scratch, c, n, rows, backward);
     for (int i = 0; i < c; i++) sum[i] += z[i];
 }
 
-void pm_score_mean(float *gamma, float *sum, uint32_t *order, int c, float threshold, uint32_t samples)
+void pmeta_score_mean(float *gamma, float *sum, uint32_t *order, int c, float threshold, uint32_t samples)
 {
     for (int i = 0; i < c; i++) {
         gamma[i] = sum[i] / (float)samples;
         sum[i] = 0.0f;
     }
     softmax(gamma, c);
-    pm_clip(gamma, order, c, threshold);
+    pmeta_clip(gamma, order, c, threshold);
 }
 
-void pm_merge(float *acc, float *part, const float *row, const float *column, size_t groups, size_t depth, size_t filters, size_t taps)
+void pmeta_merge(float *acc, float *part, const float *row, const float *column, size_t groups, size_t depth, size_t filters, size_t taps)
 {
     for (size_t k = 0; k < groups * depth; k++) {
         const float *by = column ? column + k / depth * filters : NULL;
@@ -110,7 +110,7 @@ void pm_merge(float *acc, float *part, const float *row, const float *column, si
 }
 
 /* Eq. 14's stored tensor: gamma x, the channels with gamma != 0 only, moved to the front in place. */
-void pm_compact(float *x, const float *gamma, int c, int n, int cap, int rows)
+void pmeta_compact(float *x, const float *gamma, int c, int n, int cap, int rows)
 {
     float *to = x;
     if (rows) {
@@ -125,7 +125,7 @@ void pm_compact(float *x, const float *gamma, int c, int n, int cap, int rows)
 }
 
 /* loss and g = scale (softmax(z) - onehot) */
-float pm_cross_entropy(float *g, const float *z, int n, int label, float scale)
+float pmeta_cross_entropy(float *g, const float *z, int n, int label, float scale)
 {
     float top = z[0], total = 0.0f;
     for (int i = 1; i < n; i++) top = z[i] > top ? z[i] : top;

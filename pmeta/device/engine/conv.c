@@ -19,19 +19,19 @@ typedef struct {
 
 static int minimum(int a, int b) { return a < b ? a : b; }
 
-static float factor(const pm_source *x, int c)
+static float factor(const pmeta_source *x, int c)
 {
     const float s = x->scale ? x->scale[c] : 1.0f;
     return x->gamma && !x->compact ? s * x->gamma[c] : s;
 }
 
-static float offset(const pm_source *x, int c) { return x->shift ? x->shift[c] * (x->gamma ? x->gamma[c] : 1.0f) : 0.0f; }
+static float offset(const pmeta_source *x, int c) { return x->shift ? x->shift[c] * (x->gamma ? x->gamma[c] : 1.0f) : 0.0f; }
 
 /* First j >= 0 with base + j * mul >= bound. */
 static int first_at_least(int base, int mul, int bound) { return base >= bound ? 0 : (bound - base + mul - 1) / mul; }
 
 /* One tap of one channel: lanes [0, n) of a panel from one source row. */
-static void copy_lanes(float *out, const pm_source *x, int c, size_t row, const axis *ax, int base, int lo, int hi, int n)
+static void copy_lanes(float *out, const pmeta_source *x, int c, size_t row, const axis *ax, int base, int lo, int hi, int n)
 {
     for (int j = 0; j < lo; j++) out[j] = 0.0f;
     for (int j = hi; j < n; j++) out[j] = 0.0f;
@@ -53,19 +53,19 @@ static void copy_lanes(float *out, const pm_source *x, int c, size_t row, const 
 }
 
 /* The common case: all 16 lanes inside, neighbours in memory, nothing to scale. */
-PM_FAST static void copy_full(float *out, size_t out_step, const float *in, size_t in_step, int channels)
+PMETA_FAST static void copy_full(float *out, size_t out_step, const float *in, size_t in_step, int channels)
 {
     for (int c = 0; c < channels; c++, out += out_step, in += in_step)
-        for (int j = 0; j < PM_LANES; j++) out[j] = in[j];
+        for (int j = 0; j < PMETA_LANES; j++) out[j] = in[j];
 }
 
 /* The same of raw pixels of channels [c0, c0 + channels). */
-PM_FAST static void copy_full_u8(float *out, size_t out_step, const pm_source *x, size_t first, size_t in_step, int c0, int channels)
+PMETA_FAST static void copy_full_u8(float *out, size_t out_step, const pmeta_source *x, size_t first, size_t in_step, int c0, int channels)
 {
     const unsigned char *in = (const unsigned char *)x->data + first;
     for (int c = 0; c < channels; c++, out += out_step, in += in_step) {
         const float s = factor(x, c0 + c), shift = offset(x, c0 + c);
-        for (int j = 0; j < PM_LANES; j++) out[j] = (float)in[j] * s + shift;
+        for (int j = 0; j < PMETA_LANES; j++) out[j] = (float)in[j] * s + shift;
     }
 }
 
@@ -86,15 +86,15 @@ static void zero_lanes(float *out, size_t step, int count, int n)
 }
 
 /* Lanes [0, n) at output pixels (oy, ox), (oy, ox + 1), ... : one run of one output row. */
-static void gather_run(float *out, const pm_source *x, const patches *q, int oy, int ox, int n)
+static void gather_run(float *out, const pmeta_source *x, const patches *q, int oy, int ox, int n)
 {
-    const size_t taps = (size_t)q->kh * q->kw, step = taps * PM_LANES, plane = (size_t)q->y.size * q->x.size;
+    const size_t taps = (size_t)q->kh * q->kw, step = taps * PMETA_LANES, plane = (size_t)q->y.size * q->x.size;
     const int neighbours = q->x.mul == 1 && q->x.div == 1, plain = neighbours && !x->u8 && (!x->gamma || x->compact);
     for (int m = 0; m < q->kh; m++) {
         const int ty = oy * q->y.mul + m * q->y.step + q->y.off, sy = ty / q->y.div;
         const int inside = ty >= 0 && ty % q->y.div == 0 && sy < q->y.size;
         for (int k = 0; k < q->kw; k++) {
-            float *to = out + ((size_t)m * q->kw + k) * PM_LANES;
+            float *to = out + ((size_t)m * q->kw + k) * PMETA_LANES;
             if (!inside) {
                 zero_lanes(to, step, q->c, n);
                 continue;
@@ -104,11 +104,11 @@ static void gather_run(float *out, const pm_source *x, const patches *q, int oy,
             const int hi = minimum(n, first_at_least(base, q->x.mul, q->x.size * q->x.div));
             const size_t row = (size_t)q->c0 * plane + (size_t)sy * q->x.size;
             const float *in = plain ? (const float *)x->data + row : NULL;
-            if (plain && n == PM_LANES && lo == 0 && hi == n)
+            if (plain && n == PMETA_LANES && lo == 0 && hi == n)
                 copy_full(to, step, in + base, plane, q->c);
             else if (plain)
                 copy_part(to, step, in + (base + lo), plane, q->c, lo, hi, n);
-            else if (x->u8 && neighbours && n == PM_LANES && lo == 0 && hi == n)
+            else if (x->u8 && neighbours && n == PMETA_LANES && lo == 0 && hi == n)
                 copy_full_u8(to, step, x, row + (size_t)base, plane, q->c0, q->c);
             else
                 for (int c = 0; c < q->c; c++) copy_lanes(to + c * step, x, q->c0 + c, row + c * plane, &q->x, base, lo, hi, n);
@@ -117,18 +117,18 @@ static void gather_run(float *out, const pm_source *x, const patches *q, int oy,
 }
 
 /* Panels (depth, 16) of patches at pixels [p0, p0 + count); lanes past the last pixel are zero. */
-static void gather(float *panels, const pm_source *x, const patches *q, int p0, int count)
+static void gather(float *panels, const pmeta_source *x, const patches *q, int p0, int count)
 {
     const size_t depth = (size_t)q->c * q->kh * q->kw;
-    for (int p = p0; p < p0 + count; p += PM_LANES, panels += depth * PM_LANES) {
+    for (int p = p0; p < p0 + count; p += PMETA_LANES, panels += depth * PMETA_LANES) {
         int lane = 0;
-        while (lane < PM_LANES && p + lane < q->pixels) {
+        while (lane < PMETA_LANES && p + lane < q->pixels) {
             const int oy = (p + lane) / q->wo, ox = (p + lane) % q->wo;
-            const int n = minimum(PM_LANES - lane, minimum(q->wo - ox, q->pixels - p - lane));
+            const int n = minimum(PMETA_LANES - lane, minimum(q->wo - ox, q->pixels - p - lane));
             gather_run(panels + lane, x, q, oy, ox, n);
             lane += n;
         }
-        zero_lanes(panels + lane, PM_LANES, (int)depth, PM_LANES - lane);
+        zero_lanes(panels + lane, PMETA_LANES, (int)depth, PMETA_LANES - lane);
     }
 }
 
@@ -137,24 +137,24 @@ static void multiply(float *y, size_t y_step, const float *a, size_t depth, int 
 {
     for (size_t d = 0; d < depth; d += DEPTH_BLOCK) {
         const int block = (int)(depth - d < DEPTH_BLOCK ? depth - d : DEPTH_BLOCK);
-        for (int p = 0; p < pixels; p += PM_LANES) {
-            const float *b = panels + (size_t)p * depth + d * PM_LANES;
+        for (int p = 0; p < pixels; p += PMETA_LANES) {
+            const float *b = panels + (size_t)p * depth + d * PMETA_LANES;
             for (int r = 0; r < rows; r += 4) {
                 const int n = minimum(4, rows - r);
                 float *c[4];
                 for (int i = 0; i < n; i++) c[i] = y + (size_t)(r + i) * y_step + p;
-                pm_tile(c, n, minimum(PM_LANES, pixels - p), a + (size_t)r * depth + d, depth, 0, b, 1, block, add || d > 0);
+                pmeta_tile(c, n, minimum(PMETA_LANES, pixels - p), a + (size_t)r * depth + d, depth, 0, b, 1, block, add || d > 0);
             }
         }
     }
 }
 
-static int round_up(int n) { return (n + PM_LANES - 1) / PM_LANES * PM_LANES; }
+static int round_up(int n) { return (n + PMETA_LANES - 1) / PMETA_LANES * PMETA_LANES; }
 
-size_t pm_conv_scratch(const pm_geom *g, int strip) { return (size_t)(g->c_in / g->groups) * g->kh * g->kw * strip; }
+size_t pmeta_conv_scratch(const pmeta_geom *g, int strip) { return (size_t)(g->c_in / g->groups) * g->kh * g->kw * strip; }
 
 /* Output channels [f0, f0 + f_count); y and w point at the first of them. */
-void pm_conv(float *y, const pm_source *x, const float *w, const float *bias, float *scratch, const pm_geom *g, int f0, int f_count,
+void pmeta_conv(float *y, const pmeta_source *x, const float *w, const float *bias, float *scratch, const pmeta_geom *g, int f0, int f_count,
              int strip)
 {
     const int pixels = g->ho * g->wo, per_group = g->c_out / g->groups, c = g->c_in / g->groups;
@@ -174,7 +174,7 @@ void pm_conv(float *y, const pm_source *x, const float *w, const float *bias, fl
             for (int p = 0; p < pixels; p++) y[(size_t)f * pixels + p] += bias[f];
 }
 
-size_t pm_conv_bw_x_scratch(const pm_geom *g, int strip)
+size_t pmeta_conv_bw_x_scratch(const pmeta_geom *g, int strip)
 {
     return (size_t)(g->c_out / g->groups) * g->kh * g->kw * (strip + 4);
 }
@@ -187,12 +187,12 @@ static void turn_weights(float *a, const float *w, int rows, int filters, int c,
 }
 
 /* g(x_{l-1}) (+)= w^T g(y_l): every input pixel gathers from the output pixels that read it. */
-void pm_conv_bw_x(float *gx, const float *gy, const float *w, float *scratch, const pm_geom *g, int strip, int add)
+void pmeta_conv_bw_x(float *gx, const float *gy, const float *w, float *scratch, const pmeta_geom *g, int strip, int add)
 {
     const int pixels = g->h * g->w, filters = g->c_out / g->groups, c_count = g->c_in / g->groups, taps = g->kh * g->kw;
     const size_t depth = (size_t)filters * taps;
     float *a = scratch, *panels = scratch + 4 * depth;
-    const pm_source source = {gy, NULL, NULL, NULL, 0, 0, 0};
+    const pmeta_source source = {gy, NULL, NULL, NULL, 0, 0, 0};
     for (int group = 0; group < g->groups; group++) {
         const patches q = {{1, -g->dh, g->ph, g->sh, g->ho}, {1, -g->dw, g->pw, g->sw, g->wo}, g->kh, g->kw, g->w, pixels, group * filters, filters};
         for (int p = 0; p < pixels; p += strip) {
@@ -207,7 +207,7 @@ void pm_conv_bw_x(float *gx, const float *gy, const float *w, float *scratch, co
     }
 }
 
-size_t pm_conv_bw_w_scratch(const pm_geom *g, int strip)
+size_t pmeta_conv_bw_w_scratch(const pmeta_geom *g, int strip)
 {
     return ((size_t)(g->c_in / g->groups) * g->kh * g->kw + (size_t)round_up(g->c_out / g->groups)) * strip;
 }
@@ -216,9 +216,9 @@ size_t pm_conv_bw_w_scratch(const pm_geom *g, int strip)
 static void turn_gradient(float *t, const float *gy, const float *gamma_bw, int filters, int pixels, int p0, int count)
 {
     for (int f = 0; f < round_up(filters); f++) {
-        float *to = t + (size_t)(f / PM_LANES) * count * PM_LANES + f % PM_LANES;
+        float *to = t + (size_t)(f / PMETA_LANES) * count * PMETA_LANES + f % PMETA_LANES;
         const float s = f < filters && gamma_bw ? gamma_bw[f] : 1.0f;
-        for (int p = 0; p < count; p++) to[(size_t)p * PM_LANES] = f < filters && p0 + p < pixels ? s * gy[(size_t)f * pixels + p0 + p] : 0.0f;
+        for (int p = 0; p < count; p++) to[(size_t)p * PMETA_LANES] = f < filters && p0 + p < pixels ? s * gy[(size_t)f * pixels + p0 + p] : 0.0f;
     }
 }
 
@@ -238,18 +238,18 @@ static void accumulate(float *acc, const float *panels, const float *t, const fl
         }
         row[k - k0] = acc + ((size_t)c * taps + k % taps) * filters;
         if (k - k0 < 3 && k < depth - 1) continue;
-        for (int f = 0; f < filters; f += PM_LANES) {
+        for (int f = 0; f < filters; f += PMETA_LANES) {
             float *to[4];
             for (int i = 0; i <= k - k0; i++) to[i] = row[i] + f;
-            pm_tile(to, k - k0 + 1, minimum(PM_LANES, filters - f), panels + (size_t)k0 * PM_LANES, PM_LANES, (size_t)depth * PM_LANES,
-                    t + (size_t)f * count, count / PM_LANES, PM_LANES, 1);
+            pmeta_tile(to, k - k0 + 1, minimum(PMETA_LANES, filters - f), panels + (size_t)k0 * PMETA_LANES, PMETA_LANES, (size_t)depth * PMETA_LANES,
+                    t + (size_t)f * count, count / PMETA_LANES, PMETA_LANES, 1);
         }
         k0 = k + 1;
     }
 }
 
 /* acc (groups, depth, filters) += gamma_bw[f] gamma_fw[c] g(w_l): Eq. 13, weights of one group with the filters innermost. */
-void pm_conv_bw_w(float *acc, const float *gy, const pm_source *x, const float *gamma_bw, float *scratch, const pm_geom *g, int strip)
+void pmeta_conv_bw_w(float *acc, const float *gy, const pmeta_source *x, const float *gamma_bw, float *scratch, const pmeta_geom *g, int strip)
 {
     const int pixels = g->ho * g->wo, filters = g->c_out / g->groups, c_count = g->c_in / g->groups, taps = g->kh * g->kw;
     const size_t depth = (size_t)c_count * taps;

@@ -3,7 +3,7 @@
 
 #define SUMS 8 /* partial sums of a dot product, in one fixed order on every machine */
 
-PM_FAST static float dot(const float *a, const float *b, int n)
+PMETA_FAST static float dot(const float *a, const float *b, int n)
 {
     float s[SUMS] = {0}, total = 0.0f;
     int i = 0;
@@ -14,12 +14,12 @@ PM_FAST static float dot(const float *a, const float *b, int n)
     return total;
 }
 
-PM_FAST static void add_scaled(float *y, const float *x, float s, int n)
+PMETA_FAST static void add_scaled(float *y, const float *x, float s, int n)
 {
     for (int i = 0; i < n; i++) y[i] += s * x[i];
 }
 
-void pm_fc(float *y, const float *x, const float *w, const float *bias, int f, int c, int t)
+void pmeta_fc(float *y, const float *x, const float *w, const float *bias, int f, int c, int t)
 {
     for (int r = 0; r < t; r++)
         for (int i = 0; i < f; i++)
@@ -27,7 +27,7 @@ void pm_fc(float *y, const float *x, const float *w, const float *bias, int f, i
 }
 
 /* cap > 0: x is compact, gamma_fw != 0 says which columns it holds, and gamma_fw is already multiplied in. */
-void pm_fc_bw_w(float *acc, const float *gy, const float *x, const float *gamma_fw, const float *gamma_bw, int f, int c, int t, int cap)
+void pmeta_fc_bw_w(float *acc, const float *gy, const float *x, const float *gamma_fw, const float *gamma_bw, int f, int c, int t, int cap)
 {
     int kept = 0;
     for (int j = 0; cap > 0 && j < c; j++) kept += gamma_fw[j] != 0.0f && kept < cap;
@@ -47,7 +47,7 @@ void pm_fc_bw_w(float *acc, const float *gy, const float *x, const float *gamma_
         }
 }
 
-void pm_fc_bw_x(float *gx, const float *gy, const float *w, int f, int c, int t, int add)
+void pmeta_fc_bw_x(float *gx, const float *gy, const float *w, int f, int c, int t, int add)
 {
     for (int r = 0; r < t; r++) {
         float *to = gx + (size_t)r * c;
@@ -58,7 +58,7 @@ void pm_fc_bw_x(float *gx, const float *gy, const float *w, int f, int c, int t,
 }
 
 /* acc[c] += gamma_bw[c] sum_n gy: rows = 0 for (c, n), 1 for (n, c). */
-void pm_bias_bw(float *acc, const float *gy, const float *gamma_bw, int c, int n, int rows)
+void pmeta_bias_bw(float *acc, const float *gy, const float *gamma_bw, int c, int n, int rows)
 {
     for (int i = 0; i < c; i++) {
         float s = 0.0f;

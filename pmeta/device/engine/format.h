@@ -1,12 +1,12 @@
 /* The file as the engine sees it, docs/format.md in C. All fields are little-endian 32-bit words. */
-#ifndef PM_FORMAT_H
-#define PM_FORMAT_H
+#ifndef PMETA_FORMAT_H
+#define PMETA_FORMAT_H
 #include "kernels.h"
 #include "pmeta.h"
 
-#define PM_FORMAT_VERSION 1u
-#define PM_ENDIAN_MARK 0x01020304u
-#define PM_CRC_FROM 24u /* the checksum covers every byte behind itself */
+#define PMETA_FORMAT_VERSION 1u
+#define PMETA_ENDIAN_MARK 0x01020304u
+#define PMETA_CRC_FROM 24u /* the checksum covers every byte behind itself */
 
 typedef struct {
     unsigned char magic[8];
@@ -19,7 +19,7 @@ typedef struct {
     uint32_t batch; /* samples that share their scores, 0: the whole support set */
     uint32_t classes; /* outputs that are classes, the first ones; 0: all */
     uint32_t reserved;
-} pm_header;
+} pmeta_header;
 
 /* Forward, backward, update and merge instructions follow one another from `first`; merging ends a micro-batch. */
 typedef struct {
@@ -27,52 +27,52 @@ typedef struct {
     uint32_t output, g_output;     /* addresses */
     uint32_t acc, acc_bytes;       /* arena offset of the gradient accumulators */
     uint32_t arena_bytes, merge;
-} pm_program;
+} pmeta_program;
 
 typedef struct {
     uint32_t file_offset, arena_offset, bytes; /* a weight that some step updates: copied to the arena on start */
-} pm_copy;
+} pmeta_copy;
 
-#define PM_SLOTS 6
+#define PMETA_SLOTS 6
 typedef struct {
     uint32_t op, flags;
-    uint32_t at[PM_SLOTS];   /* addresses of the operands */
-    uint32_t step[PM_SLOTS]; /* bytes that an address moves on in each round of a loop */
+    uint32_t at[PMETA_SLOTS];   /* addresses of the operands */
+    uint32_t step[PMETA_SLOTS]; /* bytes that an address moves on in each round of a loop */
     uint32_t p[4];
-} pm_instr;
+} pmeta_instr;
 
 /* An address: two bits of space, thirty of byte offset. */
-enum { PM_ARENA = 0, PM_FILE = 1, PM_INPUT = 2 };
-#define PM_NONE 0xFFFFFFFFu
-#define PM_SPACE(at) ((at) >> 30)
-#define PM_OFFSET(at) ((at) & 0x3FFFFFFFu)
+enum { PMETA_ARENA = 0, PMETA_FILE = 1, PMETA_INPUT = 2 };
+#define PMETA_NONE 0xFFFFFFFFu
+#define PMETA_SPACE(at) ((at) >> 30)
+#define PMETA_OFFSET(at) ((at) & 0x3FFFFFFFu)
 
 enum {
-    PM_OP_LOOP = 1, PM_OP_CONV, PM_OP_CONV_BW_W, PM_OP_CONV_BW_X, PM_OP_BIAS_BW, PM_OP_NORM, PM_OP_NORM_BW, PM_OP_NORM_ACC,
-    PM_OP_ACT, PM_OP_ACT_BW, PM_OP_MAXPOOL, PM_OP_MAXPOOL_BW, PM_OP_AVGPOOL, PM_OP_AVGPOOL_BW, PM_OP_ADD, PM_OP_COPY,
-    PM_OP_FC, PM_OP_FC_BW_W, PM_OP_FC_BW_X, PM_OP_SCORE, PM_OP_COMPACT, PM_OP_UPDATE, PM_OP_SCORE_SUM, PM_OP_SCORE_MEAN,
-    PM_OP_MERGE
+    PMETA_OP_LOOP = 1, PMETA_OP_CONV, PMETA_OP_CONV_BW_W, PMETA_OP_CONV_BW_X, PMETA_OP_BIAS_BW, PMETA_OP_NORM, PMETA_OP_NORM_BW, PMETA_OP_NORM_ACC,
+    PMETA_OP_ACT, PMETA_OP_ACT_BW, PMETA_OP_MAXPOOL, PMETA_OP_MAXPOOL_BW, PMETA_OP_AVGPOOL, PMETA_OP_AVGPOOL_BW, PMETA_OP_ADD, PMETA_OP_COPY,
+    PMETA_OP_FC, PMETA_OP_FC_BW_W, PMETA_OP_FC_BW_X, PMETA_OP_SCORE, PMETA_OP_COMPACT, PMETA_OP_UPDATE, PMETA_OP_SCORE_SUM, PMETA_OP_SCORE_MEAN,
+    PMETA_OP_MERGE
 };
-enum { PM_FLAG_ADD = 1, PM_FLAG_NO_DX = 2, PM_FLAG_ROWS = 4, PM_FLAG_BACKWARD = 8, PM_FLAG_COUNT_PAD = 16 };
+enum { PMETA_FLAG_ADD = 1, PMETA_FLAG_NO_DX = 2, PMETA_FLAG_ROWS = 4, PMETA_FLAG_BACKWARD = 8, PMETA_FLAG_COUNT_PAD = 16 };
 
 /* What an instruction touches: bytes a slot, 0 for a slot that is not used. */
 typedef struct {
-    uint64_t bytes[PM_SLOTS];
-    unsigned writes, optional, packed, input; /* slots as bits: written; may be PM_NONE; need no alignment; may be a uint8 sample */
-} pm_operands;
+    uint64_t bytes[PMETA_SLOTS];
+    unsigned writes, optional, packed, input; /* slots as bits: written; may be PMETA_NONE; need no alignment; may be a uint8 sample */
+} pmeta_operands;
 
-static inline const pm_header *pm_head(const pm_model *m) { return (const pm_header *)(const void *)m->file; }
-static inline const pm_geom *pm_geoms(const pm_model *m) { return (const pm_geom *)(const void *)(m->file + pm_head(m)->at_geoms); }
-static inline const pm_instr *pm_instrs(const pm_model *m)
+static inline const pmeta_header *pmeta_head(const pmeta_model *m) { return (const pmeta_header *)(const void *)m->file; }
+static inline const pmeta_geom *pmeta_geoms(const pmeta_model *m) { return (const pmeta_geom *)(const void *)(m->file + pmeta_head(m)->at_geoms); }
+static inline const pmeta_instr *pmeta_instrs(const pmeta_model *m)
 {
-    return (const pm_instr *)(const void *)(m->file + pm_head(m)->at_instrs);
+    return (const pmeta_instr *)(const void *)(m->file + pmeta_head(m)->at_instrs);
 }
-static inline const pm_program *pm_programs(const pm_model *m)
+static inline const pmeta_program *pmeta_programs(const pmeta_model *m)
 {
-    return (const pm_program *)(const void *)(m->file + pm_head(m)->at_programs);
+    return (const pmeta_program *)(const void *)(m->file + pmeta_head(m)->at_programs);
 }
 
-int pm_describe(pm_operands *o, const pm_model *m, const pm_instr *i, uint32_t rounds); /* 0: no such instruction */
-float pm_float(uint32_t bits);
+int pmeta_describe(pmeta_operands *o, const pmeta_model *m, const pmeta_instr *i, uint32_t rounds); /* 0: no such instruction */
+float pmeta_float(uint32_t bits);
 
 #endif

@@ -5,7 +5,7 @@
 #define SUMS 8
 
 /* sum over i of f(i) in eight partial sums: one order everywhere, and ten times the accuracy of a single running sum. */
-PM_FAST static float sum(const float *x, int n)
+PMETA_FAST static float sum(const float *x, int n)
 {
     float s[SUMS] = {0}, total = 0.0f;
     int i = 0;
@@ -16,7 +16,7 @@ PM_FAST static float sum(const float *x, int n)
     return total;
 }
 
-PM_FAST static float sum_squares(const float *x, float mean, int n)
+PMETA_FAST static float sum_squares(const float *x, float mean, int n)
 {
     float s[SUMS] = {0}, total = 0.0f;
     int i = 0;
@@ -27,7 +27,7 @@ PM_FAST static float sum_squares(const float *x, float mean, int n)
     return total;
 }
 
-PM_FAST static float sum_products(const float *x, const float *y, int n)
+PMETA_FAST static float sum_products(const float *x, const float *y, int n)
 {
     float s[SUMS] = {0}, total = 0.0f;
     int i = 0;
@@ -38,12 +38,12 @@ PM_FAST static float sum_products(const float *x, const float *y, int n)
     return total;
 }
 
-PM_FAST static void scale_shift(float *y, const float *x, float s, float b, int n)
+PMETA_FAST static void scale_shift(float *y, const float *x, float s, float b, int n)
 {
     for (int i = 0; i < n; i++) y[i] = x[i] * s + b;
 }
 
-void pm_norm(float *xhat, float *y, const float *w, const float *b, float *rstd, int c, int n, int per_group, float eps)
+void pmeta_norm(float *xhat, float *y, const float *w, const float *b, float *rstd, int c, int n, int per_group, float eps)
 {
     for (int c0 = 0; c0 < c; c0 += per_group) {
         const float size = (float)per_group * (float)n;
@@ -60,13 +60,13 @@ void pm_norm(float *xhat, float *y, const float *w, const float *b, float *rstd,
     }
 }
 
-PM_FAST static void input_gradient(float *xhat, const float *gy, float wr, float a, float b, int n)
+PMETA_FAST static void input_gradient(float *xhat, const float *gy, float wr, float a, float b, int n)
 {
     for (int i = 0; i < n; i++) xhat[i] = wr * gy[i] - a - b * xhat[i];
 }
 
 /* g(x) = rstd (w g(y) - mean(w g(y)) - xhat mean(w g(y) xhat)), means over the group; leaves mean g(y) and sum g(y) xhat per channel. */
-void pm_norm_bw(float *xhat, const float *gy, const float *w, const float *rstd, float *mean_g, float *sum_gx, int c, int n,
+void pmeta_norm_bw(float *xhat, const float *gy, const float *w, const float *rstd, float *mean_g, float *sum_gx, int c, int n,
                 int per_group, int want_dx)
 {
     const float size = (float)per_group * (float)n;
@@ -85,7 +85,7 @@ void pm_norm_bw(float *xhat, const float *gy, const float *w, const float *rstd,
     }
 }
 
-void pm_norm_acc(float *acc_w, float *acc_b, const float *mean_g, const float *sum_gx, const float *gamma_fw, const float *gamma_bw,
+void pmeta_norm_acc(float *acc_w, float *acc_b, const float *mean_g, const float *sum_gx, const float *gamma_fw, const float *gamma_bw,
                  int c, int n)
 {
     for (int i = 0; i < c; i++) {

@@ -2,34 +2,34 @@
 #include "kernels.h"
 #include <math.h>
 
-void pm_add(float *y, const float *x, size_t n)
+void pmeta_add(float *y, const float *x, size_t n)
 {
     for (size_t i = 0; i < n; i++) y[i] += x[i];
 }
 
 /* Bit 1: the derivative is 1. Otherwise it is 0 (ReLU, ReLU6) or the slope (leaky). */
-void pm_act(float *x, unsigned char *mask, size_t n, int kind, float slope)
+void pmeta_act(float *x, unsigned char *mask, size_t n, int kind, float slope)
 {
-    const float low = kind == PM_LEAKY ? slope : 0.0f;
+    const float low = kind == PMETA_LEAKY ? slope : 0.0f;
     for (size_t i = 0; mask && i < n; i += 8) {
         unsigned bits = 0;
         for (size_t j = 0; j < 8 && i + j < n; j++)
-            bits |= (unsigned)(x[i + j] > 0.0f && (kind != PM_RELU6 || x[i + j] < 6.0f)) << j;
+            bits |= (unsigned)(x[i + j] > 0.0f && (kind != PMETA_RELU6 || x[i + j] < 6.0f)) << j;
         mask[i / 8] = (unsigned char)bits;
     }
     for (size_t i = 0; i < n; i++) x[i] = x[i] > 0.0f ? x[i] : low * x[i];
-    for (size_t i = 0; kind == PM_RELU6 && i < n; i++) x[i] = x[i] < 6.0f ? x[i] : 6.0f;
+    for (size_t i = 0; kind == PMETA_RELU6 && i < n; i++) x[i] = x[i] < 6.0f ? x[i] : 6.0f;
 }
 
-void pm_act_bw(float *g, const unsigned char *mask, size_t n, int kind, float slope)
+void pmeta_act_bw(float *g, const unsigned char *mask, size_t n, int kind, float slope)
 {
-    const float low = kind == PM_LEAKY ? slope : 0.0f;
+    const float low = kind == PMETA_LEAKY ? slope : 0.0f;
     for (size_t i = 0; i < n; i++) g[i] *= mask[i / 8] >> (i % 8) & 1 ? 1.0f : low;
 }
 
-static int window(const pm_geom *g) { return g->kh * g->kw; }
+static int window(const pmeta_geom *g) { return g->kh * g->kw; }
 
-size_t pm_pool_index_bytes(const pm_geom *g, int c)
+size_t pmeta_pool_index_bytes(const pmeta_geom *g, int c)
 {
     const size_t n = (size_t)c * g->ho * g->wo;
     return window(g) <= 4 ? (n + 3) / 4 : n;
@@ -50,7 +50,7 @@ static unsigned get_index(const unsigned char *index, size_t i, int two_bits)
     return two_bits ? index[i / 4] >> i % 4 * 2 & 3u : index[i];
 }
 
-static int inside(int y, int x, const pm_geom *g) { return y >= 0 && y < g->h && x >= 0 && x < g->w; }
+static int inside(int y, int x, const pmeta_geom *g) { return y >= 0 && y < g->h && x >= 0 && x < g->w; }
 
 /* The largest pixel of one window that lies inside, 2 x 2: the place is 0 to 3. */
 static float max_of_four(unsigned *place, const float *x, int w)
@@ -62,7 +62,7 @@ static float max_of_four(unsigned *place, const float *x, int w)
 }
 
 /* The largest pixel of one window and its place in the window, the first of equals as in PyTorch. */
-static float window_max(unsigned *place, const float *x, const pm_geom *g, int y0, int x0)
+static float window_max(unsigned *place, const float *x, const pmeta_geom *g, int y0, int x0)
 {
     if (g->kh == 2 && g->kw == 2 && g->dh == 1 && g->dw == 1 && inside(y0, x0, g) && inside(y0 + 1, x0 + 1, g))
         return max_of_four(place, x + (size_t)y0 * g->w + x0, g->w);
@@ -81,7 +81,7 @@ static float window_max(unsigned *place, const float *x, const pm_geom *g, int y
     return best;
 }
 
-void pm_maxpool(float *y, const float *x, unsigned char *index, const pm_geom *g, int c)
+void pmeta_maxpool(float *y, const float *x, unsigned char *index, const pmeta_geom *g, int c)
 {
     size_t i = 0;
     for (int ch = 0; ch < c; ch++, x += (size_t)g->h * g->w)
@@ -93,7 +93,7 @@ void pm_maxpool(float *y, const float *x, unsigned char *index, const pm_geom *g
             }
 }
 
-void pm_maxpool_bw(float *gx, const float *gy, const unsigned char *index, const pm_geom *g, int c)
+void pmeta_maxpool_bw(float *gx, const float *gy, const unsigned char *index, const pmeta_geom *g, int c)
 {
     const size_t plane = (size_t)g->h * g->w;
     for (size_t i = 0; i < plane * c; i++) gx[i] = 0.0f; /* windows may overlap, or leave pixels out */
@@ -108,7 +108,7 @@ void pm_maxpool_bw(float *gx, const float *gy, const unsigned char *index, const
 }
 
 /* Pixels of a window that lie inside, or with the padding. PyTorch counts padding, but never past it. */
-static int window_count(const pm_geom *g, int y0, int x0, int count_pad)
+static int window_count(const pmeta_geom *g, int y0, int x0, int count_pad)
 {
     int n = 0;
     for (int m = 0; m < g->kh; m++)
@@ -117,7 +117,7 @@ static int window_count(const pm_geom *g, int y0, int x0, int count_pad)
     return n;
 }
 
-void pm_avgpool(float *y, const float *x, const pm_geom *g, int c, int count_pad)
+void pmeta_avgpool(float *y, const float *x, const pmeta_geom *g, int c, int count_pad)
 {
     for (int ch = 0; ch < c; ch++, x += (size_t)g->h * g->w)
         for (int oy = 0; oy < g->ho; oy++)
@@ -131,7 +131,7 @@ void pm_avgpool(float *y, const float *x, const pm_geom *g, int c, int count_pad
             }
 }
 
-void pm_avgpool_bw(float *gx, const float *gy, const pm_geom *g, int c, int count_pad)
+void pmeta_avgpool_bw(float *gx, const float *gy, const pmeta_geom *g, int c, int count_pad)
 {
     const size_t plane = (size_t)g->h * g->w;
     for (size_t i = 0; i < plane * c; i++) gx[i] = 0.0f;

@@ -23,14 +23,14 @@ static void store(float *c, const eight *t, int cols, int add)
 }
 
 /* c[r][j] (+)= sum over blocks i and d < depth of a[i * a_step + r * lda + d] * b[(i * depth + d) * 16 + j] */
-PM_FAST void pm_tile(float *const c[4], int rows, int cols, const float *a, size_t lda, size_t a_step, const float *b, int blocks,
+PMETA_FAST void pmeta_tile(float *const c[4], int rows, int cols, const float *a, size_t lda, size_t a_step, const float *b, int blocks,
                      int depth, int add)
 {
     const eight zero = {0};
     eight t00 = zero, t01 = zero, t10 = zero, t11 = zero, t20 = zero, t21 = zero, t30 = zero, t31 = zero;
     const size_t r1 = rows > 1 ? lda : 0, r2 = rows > 2 ? 2 * lda : 0, r3 = rows > 3 ? 3 * lda : 0;
     for (int i = 0; i < blocks; i++, a += a_step)
-        for (int d = 0; d < depth; d++, b += PM_LANES) {
+        for (int d = 0; d < depth; d++, b += PMETA_LANES) {
             const eight b0 = LOAD(b), b1 = LOAD(b + 8);
             const float s0 = a[d], s1 = a[r1 + d], s2 = a[r2 + d], s3 = a[r3 + d];
             ADD_SCALED(t00, s0, b0);

@@ -36,12 +36,12 @@ static uint32_t nasty(uint32_t old)
     }
 }
 
-static void mutate(uint32_t *words, const pm_header *h, size_t count)
+static void mutate(uint32_t *words, const pmeta_header *h, size_t count)
 {
     /* Mostly the tables, where every word means something; sometimes anywhere. */
     const uint32_t from[] = {h->at_programs, h->at_instrs, h->at_geoms, h->at_copies, h->at_steps};
-    const uint32_t size[] = {h->programs * (uint32_t)sizeof(pm_program), h->instrs * (uint32_t)sizeof(pm_instr),
-                             h->geoms * (uint32_t)sizeof(pm_geom), h->copies * (uint32_t)sizeof(pm_copy), h->steps * 4};
+    const uint32_t size[] = {h->programs * (uint32_t)sizeof(pmeta_program), h->instrs * (uint32_t)sizeof(pmeta_instr),
+                             h->geoms * (uint32_t)sizeof(pmeta_geom), h->copies * (uint32_t)sizeof(pmeta_copy), h->steps * 4};
     for (uint32_t n = 1 + draw(4); n > 0; n--) {
         const uint32_t kind = draw(10), t = kind < 5 ? 1 : draw(5);
         size_t at = draw((uint32_t)count);
@@ -52,27 +52,27 @@ static void mutate(uint32_t *words, const pm_header *h, size_t count)
 }
 
 /* Multiplications, roughly and from above. */
-static double work(const pm_model *m)
+static double work(const pmeta_model *m)
 {
-    const pm_header *h = pm_head(m);
+    const pmeta_header *h = pmeta_head(m);
     double total = 0.0, rounds = 1.0;
     uint32_t body = 0;
     for (uint32_t i = 0; i < h->instrs; i++) {
-        const pm_instr *in = pm_instrs(m) + i;
-        pm_operands o;
-        if (in->op == PM_OP_LOOP) {
+        const pmeta_instr *in = pmeta_instrs(m) + i;
+        pmeta_operands o;
+        if (in->op == PMETA_OP_LOOP) {
             rounds = in->p[0];
             body = in->p[1];
             continue;
         }
-        if (pm_describe(&o, m, in, 1)) {
+        if (pmeta_describe(&o, m, in, 1)) {
             double words = 0.0;
-            for (int s = 0; s < PM_SLOTS; s++) words += (double)o.bytes[s] / 4;
-            const int conv = in->op >= PM_OP_CONV && in->op <= PM_OP_CONV_BW_X, pool = in->op >= PM_OP_MAXPOOL && in->op <= PM_OP_AVGPOOL_BW;
-            const pm_geom *g = pm_geoms(m) + (in->p[0] < h->geoms ? in->p[0] : 0);
+            for (int s = 0; s < PMETA_SLOTS; s++) words += (double)o.bytes[s] / 4;
+            const int conv = in->op >= PMETA_OP_CONV && in->op <= PMETA_OP_CONV_BW_X, pool = in->op >= PMETA_OP_MAXPOOL && in->op <= PMETA_OP_AVGPOOL_BW;
+            const pmeta_geom *g = pmeta_geoms(m) + (in->p[0] < h->geoms ? in->p[0] : 0);
             if (conv || pool) words *= (double)g->kh * g->kw;
             if (conv) words *= (double)(g->c_in + g->c_out);
-            if (in->op >= PM_OP_FC && in->op <= PM_OP_FC_BW_X) words *= in->p[2];
+            if (in->op >= PMETA_OP_FC && in->op <= PMETA_OP_FC_BW_X) words *= in->p[2];
             total += words * (body ? rounds : 1.0);
         }
         if (body) body--;
@@ -82,8 +82,8 @@ static double work(const pm_model *m)
 
 static int run(const void *file, size_t bytes, uint32_t *ran)
 {
-    pm_model m;
-    if (pm_open(&m, file, bytes) != PM_OK) return 0;
+    pmeta_model m;
+    if (pmeta_open(&m, file, bytes) != PMETA_OK) return 0;
     if (work_limit == 0.0) work_limit = 2 * work(&m); /* the first file is the model itself */
     if (m.arena_bytes > ARENA_LIMIT || m.input_bytes > ARENA_LIMIT || m.outputs > ARENA_LIMIT || m.steps > 16 || work(&m) > work_limit) return 1;
     unsigned char *arena = malloc(m.arena_bytes ? m.arena_bytes : 1), *x = malloc(m.input_bytes);
@@ -91,18 +91,18 @@ static int run(const void *file, size_t bytes, uint32_t *ran)
     if (!arena || !x || !out) exit(10);
     memset(arena, 0xFF, m.arena_bytes);
     memset(x, 0x3F, m.input_bytes);
-    if (pm_start(&m, arena, m.arena_bytes) == PM_OK) {
-        pm_infer(&m, x, out);
-        if (draw(2)) pm_classes(&m, draw(m.outputs + 1)); /* 0 is refused */
-        if (pm_begin(&m, 3) == PM_OK)
+    if (pmeta_start(&m, arena, m.arena_bytes) == PMETA_OK) {
+        pmeta_infer(&m, x, out);
+        if (draw(2)) pmeta_classes(&m, draw(m.outputs + 1)); /* 0 is refused */
+        if (pmeta_begin(&m, 3) == PMETA_OK)
             for (uint32_t k = 0; k < m.steps; k++) {
                 for (int i = 0; i < 3; i++)
-                    if (pm_feed(&m, x, 0, &loss) != PM_OK && pm_forward(&m, x, out) == PM_OK) pm_backward(&m, out);
-                pm_step(&m);
+                    if (pmeta_feed(&m, x, 0, &loss) != PMETA_OK && pmeta_forward(&m, x, out) == PMETA_OK) pmeta_backward(&m, out);
+                pmeta_step(&m);
             }
-        pm_infer(&m, x, out);
+        pmeta_infer(&m, x, out);
     }
-    if (pm_high_water(&m) > m.arena_bytes) abort();
+    if (pmeta_high_water(&m) > m.arena_bytes) abort();
     ++*ran;
     free(arena), free(x), free(out);
     return 1;
@@ -129,9 +129,9 @@ int main(int argc, char **argv)
         uint32_t *copy = malloc(size ? size : 1);
         if (!copy) return 10;
         memcpy(copy, model, size);
-        if (size == bytes) mutate(copy, (const pm_header *)(const void *)model, bytes / 4);
+        if (size == bytes) mutate(copy, (const pmeta_header *)(const void *)model, bytes / 4);
         else if (size >= 24 && draw(2)) copy[4] = (uint32_t)size; /* truncated, and honest about it */
-        if (size >= 24 && copy[4] <= size && copy[4] > PM_CRC_FROM && draw(50)) copy[5] = pm_crc32((unsigned char *)copy + PM_CRC_FROM, copy[4] - PM_CRC_FROM);
+        if (size >= 24 && copy[4] <= size && copy[4] > PMETA_CRC_FROM && draw(50)) copy[5] = pmeta_crc32((unsigned char *)copy + PMETA_CRC_FROM, copy[4] - PMETA_CRC_FROM);
         opened += (unsigned long)run(copy, size, &ran);
         free(copy);
     }

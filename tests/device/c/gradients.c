@@ -60,9 +60,9 @@ static void moved(float *to, const float *x, const float *v, float h, int n)
     for (int i = 0; i < n; i++) to[i] = x[i] + h * v[i];
 }
 
-static pm_geom geometry(int c_in, int h, int w, int c_out, int kh, int kw, int s, int p, int d, int groups)
+static pmeta_geom geometry(int c_in, int h, int w, int c_out, int kh, int kw, int s, int p, int d, int groups)
 {
-    pm_geom g = {c_in, h, w, c_out, 0, 0, kh, kw, s, s, p, p, d, d, groups, 0};
+    pmeta_geom g = {c_in, h, w, c_out, 0, 0, kh, kw, s, s, p, p, d, d, groups, 0};
     g.ho = (h + 2 * p - d * (kh - 1) - 1) / s + 1;
     g.wo = (w + 2 * p - d * (kw - 1) - 1) / s + 1;
     return g;
@@ -70,14 +70,14 @@ static pm_geom geometry(int c_in, int h, int w, int c_out, int kh, int kw, int s
 
 static float x[MAX], x2[MAX], v[MAX], w[MAX], w2[MAX], y[MAX], r[MAX], g[MAX], acc[MAX], gamma_fw[MAX], gamma_bw[MAX];
 
-static double conv_loss(const float *in, const float *weight, const pm_geom *q)
+static double conv_loss(const float *in, const float *weight, const pmeta_geom *q)
 {
-    const pm_source s = {in, NULL, NULL, NULL, 0, 0, 0};
-    pm_conv(y, &s, weight, NULL, scratch, q, 0, q->c_out, 32);
+    const pmeta_source s = {in, NULL, NULL, NULL, 0, 0, 0};
+    pmeta_conv(y, &s, weight, NULL, scratch, q, 0, q->c_out, 32);
     return dot(y, r, q->c_out * q->ho * q->wo);
 }
 
-static void check_conv(const pm_geom q, int compact)
+static void check_conv(const pmeta_geom q, int compact)
 {
     const int nx = q.c_in * q.h * q.w, ny = q.c_out * q.ho * q.wo, depth = q.c_in / q.groups * q.kh * q.kw, nw = q.c_out * depth;
     const int filters = q.c_out / q.groups;
@@ -87,9 +87,9 @@ static void check_conv(const pm_geom q, int compact)
     double up = conv_loss(x2, w, &q);
     moved(x2, x, v, -h, nx);
     const double by_x = (up - conv_loss(x2, w, &q)) / (2 * h);
-    pm_conv_bw_x(g, r, w, scratch, &q, 32, 0);
+    pmeta_conv_bw_x(g, r, w, scratch, &q, 32, 0);
     expect("conv input", by_x, dot(g, v, nx), 1.0, 1e-4);
-    pm_conv_bw_x(g, r, w, scratch, &q, 32, 1);
+    pmeta_conv_bw_x(g, r, w, scratch, &q, 32, 1);
     expect("conv input added", 2 * by_x, dot(g, v, nx), 1.0, 1e-4);
 
     fill(v, nw);
@@ -98,8 +98,8 @@ static void check_conv(const pm_geom q, int compact)
     moved(w2, w, v, -h, nw);
     const double by_w = (up - conv_loss(x, w2, &q)) / (2 * h);
     memset(acc, 0, sizeof acc);
-    pm_source s = {x, NULL, NULL, NULL, 0, 0, 0};
-    pm_conv_bw_w(acc, r, &s, NULL, scratch, &q, 32);
+    pmeta_source s = {x, NULL, NULL, NULL, 0, 0, 0};
+    pmeta_conv_bw_w(acc, r, &s, NULL, scratch, &q, 32);
     double sum = 0.0;
     for (int f = 0; f < q.c_out; f++)
         for (int k = 0; k < depth; k++) sum += (double)acc[(f / filters * depth + k) * filters + f % filters] * v[f * depth + k];
@@ -112,11 +112,11 @@ static void check_conv(const pm_geom q, int compact)
     memset(acc, 0, sizeof acc);
     if (compact) {
         memcpy(x2, x, sizeof(float) * (size_t)nx);
-        pm_compact(x2, gamma_fw, q.c_in, q.h * q.w, q.c_in, 0);
+        pmeta_compact(x2, gamma_fw, q.c_in, q.h * q.w, q.c_in, 0);
         s.data = x2;
     }
     s.gamma = gamma_fw, s.compact = compact, s.cap = q.c_in;
-    pm_conv_bw_w(acc, r, &s, gamma_bw, scratch, &q, 32);
+    pmeta_conv_bw_w(acc, r, &s, gamma_bw, scratch, &q, 32);
     for (int f = 0; f < q.c_out; f++)
         for (int k = 0; k < depth; k++) {
             const int at = (f / filters * depth + k) * filters + f % filters;
@@ -130,32 +130,32 @@ static void check_fc(int f, int c, int t)
     const float h = 0.5f;
     fill(x, t * c), fill(w, f * c), fill(r, t * f), fill(v, t * c);
     moved(x2, x, v, h, t * c);
-    pm_fc(y, x2, w, NULL, f, c, t);
+    pmeta_fc(y, x2, w, NULL, f, c, t);
     double up = dot(y, r, t * f);
     moved(x2, x, v, -h, t * c);
-    pm_fc(y, x2, w, NULL, f, c, t);
-    pm_fc_bw_x(g, r, w, f, c, t, 0);
+    pmeta_fc(y, x2, w, NULL, f, c, t);
+    pmeta_fc_bw_x(g, r, w, f, c, t, 0);
     expect("fc input", (up - dot(y, r, t * f)) / (2 * h), dot(g, v, t * c), 1.0, 1e-4);
     fill(v, f * c);
     moved(w2, w, v, h, f * c);
-    pm_fc(y, x, w2, NULL, f, c, t);
+    pmeta_fc(y, x, w2, NULL, f, c, t);
     up = dot(y, r, t * f);
     moved(w2, w, v, -h, f * c);
-    pm_fc(y, x, w2, NULL, f, c, t);
+    pmeta_fc(y, x, w2, NULL, f, c, t);
     memset(acc, 0, sizeof acc);
-    pm_fc_bw_w(acc, r, x, NULL, NULL, f, c, t, 0);
+    pmeta_fc_bw_w(acc, r, x, NULL, NULL, f, c, t, 0);
     expect("fc weight", (up - dot(y, r, t * f)) / (2 * h), dot(acc, v, f * c), 1.0, 1e-4);
 
     memcpy(w2, acc, sizeof acc);
     for (int i = 0; i < c; i++) gamma_fw[i] = i % 3 == 1 ? 0.0f : uniform();
     fill(gamma_bw, f);
     memcpy(x2, x, sizeof(float) * (size_t)(t * c));
-    pm_compact(x2, gamma_fw, c, t, c, 1);
+    pmeta_compact(x2, gamma_fw, c, t, c, 1);
     memset(acc, 0, sizeof acc);
-    pm_fc_bw_w(acc, r, x2, gamma_fw, gamma_bw, f, c, t, c);
+    pmeta_fc_bw_w(acc, r, x2, gamma_fw, gamma_bw, f, c, t, c);
     for (int i = 0; i < f * c; i++) expect("fc scores", (double)gamma_bw[i / c] * gamma_fw[i % c] * w2[i], acc[i], 1.0, 1e-4);
     memset(acc, 0, sizeof acc);
-    pm_bias_bw(acc, r, NULL, f, t, 1);
+    pmeta_bias_bw(acc, r, NULL, f, t, 1);
     for (int i = 0; i < f; i++) {
         double s = 0.0;
         for (int j = 0; j < t; j++) s += r[j * f + i];
@@ -166,7 +166,7 @@ static void check_fc(int f, int c, int t)
 static double norm_loss(const float *in, const float *weight, const float *bias, int c, int n, int per_group)
 {
     memcpy(g, in, sizeof(float) * (size_t)(c * n));
-    pm_norm(g, y, weight, bias, NULL, c, n, per_group, 1e-5f);
+    pmeta_norm(g, y, weight, bias, NULL, c, n, per_group, 1e-5f);
     return dot(y, r, c * n);
 }
 
@@ -187,11 +187,11 @@ static void check_norm(int c, int n, int per_group)
     const double by_w = up - norm_loss(x, w2, bias, c, n, per_group);
 
     memcpy(x2, x, sizeof(float) * (size_t)(c * n));
-    pm_norm(x2, y, w, bias, rstd, c, n, per_group, 1e-5f);
-    pm_norm_bw(x2, r, w, rstd, mean, sums, c, n, per_group, 1);
+    pmeta_norm(x2, y, w, bias, rstd, c, n, per_group, 1e-5f);
+    pmeta_norm_bw(x2, r, w, rstd, mean, sums, c, n, per_group, 1);
     expect("norm input", by_x, dot(x2, v, c * n), 1.0, 2e-3);
     memset(acc, 0, sizeof acc);
-    pm_norm_acc(acc, acc + c, mean, sums, NULL, NULL, c, n);
+    pmeta_norm_acc(acc, acc + c, mean, sums, NULL, NULL, c, n);
     expect("norm weight", by_w, dot(acc, vw, c), 1.0, 1e-4);
     double s = 0.0;
     for (int i = 0; i < c * n; i++) s += (double)r[i] * vb[i / n];
@@ -206,18 +206,18 @@ static void check_act(int kind, float slope)
     fill_apart(x, n, -1.0f); /* from -1 past 6 */
     fill(r, n), fill(v, n);
     moved(x2, x, v, h, n);
-    pm_act(x2, NULL, (size_t)n, kind, slope);
+    pmeta_act(x2, NULL, (size_t)n, kind, slope);
     const double up = dot(x2, r, n);
     moved(x2, x, v, -h, n);
-    pm_act(x2, NULL, (size_t)n, kind, slope);
+    pmeta_act(x2, NULL, (size_t)n, kind, slope);
     const double numeric = (up - dot(x2, r, n)) / (2 * h);
-    pm_act(x, mask, (size_t)n, kind, slope);
+    pmeta_act(x, mask, (size_t)n, kind, slope);
     memcpy(g, r, sizeof(float) * (size_t)n);
-    pm_act_bw(g, mask, (size_t)n, kind, slope);
+    pmeta_act_bw(g, mask, (size_t)n, kind, slope);
     expect("activation", numeric, dot(g, v, n), 1.0, 2e-3);
 }
 
-static void check_pool(const pm_geom q, int max)
+static void check_pool(const pmeta_geom q, int max)
 {
     static unsigned char index[MAX];
     const int nx = q.c_in * q.h * q.w, ny = q.c_in * q.ho * q.wo;
@@ -228,18 +228,18 @@ static void check_pool(const pm_geom q, int max)
     for (int i = 0; i < 2; i++) {
         moved(x2, x, v, i ? -h : h, nx);
         if (max)
-            pm_maxpool(y, x2, NULL, &q, q.c_in);
+            pmeta_maxpool(y, x2, NULL, &q, q.c_in);
         else
-            pm_avgpool(y, x2, &q, q.c_in, 1);
+            pmeta_avgpool(y, x2, &q, q.c_in, 1);
         side[i] = dot(y, r, ny);
     }
     for (int i = 0; i < nx; i++) g[i] = NAN; /* every target must be written */
     if (max) {
         memset(index, 255, sizeof index);
-        pm_maxpool(y, x, index, &q, q.c_in);
-        pm_maxpool_bw(g, r, index, &q, q.c_in);
+        pmeta_maxpool(y, x, index, &q, q.c_in);
+        pmeta_maxpool_bw(g, r, index, &q, q.c_in);
     } else {
-        pm_avgpool_bw(g, r, &q, q.c_in, 1);
+        pmeta_avgpool_bw(g, r, &q, q.c_in, 1);
     }
     expect(max ? "max-pool" : "average pool", (side[0] - side[1]) / (2 * h), dot(g, v, nx), 1.0, max ? 5e-3 : 1e-4);
 }
@@ -248,11 +248,11 @@ static void check_loss(void)
 {
     const float z[5] = {0.3f, -1.2f, 2.0f, 0.0f, 0.7f}, h = 0.01f;
     float up[5], down[5], grad[5], dummy[5];
-    pm_cross_entropy(grad, z, 5, 3, 0.25f);
+    pmeta_cross_entropy(grad, z, 5, 3, 0.25f);
     for (int i = 0; i < 5; i++) {
         memcpy(up, z, sizeof z), memcpy(down, z, sizeof z);
         up[i] += h, down[i] -= h;
-        const float a = pm_cross_entropy(dummy, up, 5, 3, 1.0f), b = pm_cross_entropy(dummy, down, 5, 3, 1.0f);
+        const float a = pmeta_cross_entropy(dummy, up, 5, 3, 1.0f), b = pmeta_cross_entropy(dummy, down, 5, 3, 1.0f);
         expect("cross-entropy", 0.25 * (double)(a - b) / (2 * h), grad[i], 0.01, 1e-2);
     }
 }
@@ -261,13 +261,13 @@ static void check_clip(void)
 {
     float pi[4] = {0.4f, 0.1f, 0.3f, 0.2f}, peak[3] = {0.02f, 0.9f, 0.08f}, equal[4] = {0.25f, 0.25f, 0.25f, 0.25f};
     uint32_t order[4];
-    pm_clip(pi, order, 4, 0.3f - 1e-6f); /* 0.1 and 0.2 go; the rest sums to 4 */
+    pmeta_clip(pi, order, 4, 0.3f - 1e-6f); /* 0.1 and 0.2 go; the rest sums to 4 */
     const double want[4] = {0.4 / 0.7 * 4, 0, 0.3 / 0.7 * 4, 0};
     for (int i = 0; i < 4; i++) expect("Alg. 1", want[i], pi[i], 0.0, 1e-5);
-    pm_clip(peak, order, 3, 0.3f - 1e-6f); /* never the last channel */
+    pmeta_clip(peak, order, 3, 0.3f - 1e-6f); /* never the last channel */
     const double left[3] = {0, 3, 0};
     for (int i = 0; i < 3; i++) expect("Alg. 1, one peak", left[i], peak[i], 0.0, 1e-5);
-    pm_clip(equal, order, 4, 0.3f - 1e-6f); /* ties go in the order of the channels */
+    pmeta_clip(equal, order, 4, 0.3f - 1e-6f); /* ties go in the order of the channels */
     const double tied[4] = {0, 0, 2, 2};
     for (int i = 0; i < 4; i++) expect("Alg. 1, ties", tied[i], equal[i], 0.0, 1e-5);
 }
@@ -288,9 +288,9 @@ int main(void)
     check_fc(7, 20, 9);
     check_norm(8, 49, 2);
     check_norm(6, 100, 6);
-    check_act(PM_RELU, 0.0f);
-    check_act(PM_LEAKY, 0.1f);
-    check_act(PM_RELU6, 0.0f);
+    check_act(PMETA_RELU, 0.0f);
+    check_act(PMETA_LEAKY, 0.1f);
+    check_act(PMETA_RELU6, 0.0f);
     for (int max = 0; max < 2; max++) {
         check_pool(geometry(3, 9, 9, 3, 2, 2, 2, 0, 1, 1), max);
         check_pool(geometry(2, 10, 10, 2, 2, 2, 1, 1, 1, 1), max);

@@ -42,7 +42,7 @@ static const char *model_path;
 static int samples, failed = 1;
 static unsigned char label[256], *sample;
 static uint32_t n_support;
-static pm_model m;
+static pmeta_model m;
 static ucontext_t outside, inside;
 
 /* All that runs on the device. */
@@ -52,16 +52,16 @@ static void adapt(void)
     const int model = open(model_path, O_RDONLY);
     if (model < 0 || fstat(model, &info)) return;
     const void *file = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, model, 0);
-    if (file == MAP_FAILED || pm_open(&m, file, (size_t)info.st_size) != PM_OK) return;
+    if (file == MAP_FAILED || pmeta_open(&m, file, (size_t)info.st_size) != PMETA_OK) return;
     sample = pages(m.input_bytes);
-    if (pm_start(&m, pages(m.arena_bytes), m.arena_bytes) != PM_OK || pm_begin(&m, n_support) != PM_OK) return;
+    if (pmeta_start(&m, pages(m.arena_bytes), m.arena_bytes) != PMETA_OK || pmeta_begin(&m, n_support) != PMETA_OK) return;
     for (uint32_t k = 0; k < m.steps; k++) {
         for (uint32_t i = 0; i < n_support; i++) {
             const ssize_t want = (ssize_t)m.input_bytes;
             if (pread(samples, sample, m.input_bytes, (off_t)i * want) != want) return;
-            if (pm_feed(&m, sample, label[i], NULL) != PM_OK) return;
+            if (pmeta_feed(&m, sample, label[i], NULL) != PMETA_OK) return;
         }
-        if (pm_step(&m) != PM_OK) return;
+        if (pmeta_step(&m) != PMETA_OK) return;
     }
     failed = 0;
 }

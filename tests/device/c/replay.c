@@ -21,10 +21,10 @@ static void *read_all(const char *path, size_t *bytes)
     return data;
 }
 
-static void must(pm_status status, const char *what)
+static void must(pmeta_status status, const char *what)
 {
-    if (status == PM_OK) return;
-    fprintf(stderr, "%s: %s\n", what, pm_message(status));
+    if (status == PMETA_OK) return;
+    fprintf(stderr, "%s: %s\n", what, pmeta_message(status));
     exit(11);
 }
 
@@ -45,8 +45,8 @@ int main(int argc, char **argv)
     if (!copy) return 10;
     memcpy(copy, file, file_bytes);
 
-    pm_model m;
-    must(pm_open(&m, file, file_bytes), "open");
+    pmeta_model m;
+    must(pmeta_open(&m, file, file_bytes), "open");
     const uint32_t n = (uint32_t)label_bytes;
     if (sample_bytes != n * m.input_bytes) return 13;
     unsigned char *block = malloc(m.arena_bytes + 2 * GUARD), *arena = block + GUARD, *sample = malloc(m.input_bytes);
@@ -55,25 +55,25 @@ int main(int argc, char **argv)
     if (!block || !sample || !scores || !state) return 10;
     memset(block, 0xA5, m.arena_bytes + 2 * GUARD);
     memset(arena, 0xFF, m.arena_bytes); /* NaN */
-    must(pm_start(&m, arena, m.arena_bytes), "start");
-    must(pm_classes(&m, (uint32_t)strtoul(argv[6], NULL, 10)), "classes");
-    must(pm_begin(&m, n), "begin");
+    must(pmeta_start(&m, arena, m.arena_bytes), "start");
+    must(pmeta_classes(&m, (uint32_t)strtoul(argv[6], NULL, 10)), "classes");
+    must(pmeta_begin(&m, n), "begin");
     for (uint32_t k = 0; k < m.steps; k++) {
         for (uint32_t i = 0; i < n; i++) {
             float loss;
             memcpy(sample, samples + i * m.input_bytes, m.input_bytes);
-            must(pm_feed(&m, sample, labels[i], &loss), "feed");
+            must(pmeta_feed(&m, sample, labels[i], &loss), "feed");
             if (!(loss >= 0.0f)) return 14;
         }
-        must(pm_step(&m), "step");
+        must(pmeta_step(&m), "step");
     }
-    must(pm_read_state(&m, state, m.state_bytes), "read state");
+    must(pmeta_read_state(&m, state, m.state_bytes), "read state");
     memset(arena + m.state_bytes, 0xFF, m.arena_bytes - m.state_bytes);
     FILE *out = fopen(argv[5], "wb");
     if (!out) return 10;
     for (uint32_t i = 0; i < n; i++) {
         memcpy(sample, samples + i * m.input_bytes, m.input_bytes);
-        must(pm_infer(&m, sample, scores), "infer");
+        must(pmeta_infer(&m, sample, scores), "infer");
         fwrite(scores, sizeof(float), m.outputs, out);
     }
     fclose(out);
@@ -83,7 +83,7 @@ int main(int argc, char **argv)
     fclose(out);
 
     if (!guarded(block) || !guarded(arena + m.arena_bytes)) return 15;
-    if (pm_high_water(&m) > m.arena_bytes) return 16;
+    if (pmeta_high_water(&m) > m.arena_bytes) return 16;
     if (memcmp(copy, file, file_bytes)) return 17; /* the file is flash: never written */
     free(file), free(samples), free(labels), free(copy), free(block), free(sample), free(scores), free(state);
     return 0;
