@@ -87,7 +87,9 @@ def reached(module: str) -> set[str]:
 def test_tasks_and_the_method_do_not_know_each_other() -> None:
     for module in MODULES:
         if room(module) == "data":
-            assert not {room(m) for m in reached(module)} & {"method", "network", "training"}, module
+            assert not {room(m) for m in reached(module)} & {"method", "network", "training"}, (
+                module
+            )
         if room(module) in ("method", "network"):
             assert not {room(m) for m in reached(module)} & {"data", "training"}, module
 
