@@ -149,7 +149,10 @@ def test_the_hostile_pickles_of_this_test_do_run_elsewhere(tmp_path):
             b"cnumpy.core.multiarray\nos.system\n.",
             "numpy.core.multiarray.os.system",
         ),  # a path through a module
-        (b"cpmeta.importers.pickles\nload_pickle\n.", "pmeta.data.importers.pickles.load_pickle"),
+        (
+            b"cpmeta.data.importers.pickles\nload_pickle\n.",
+            "pmeta.data.importers.pickles.load_pickle",
+        ),
         (b"c_codecs\nencode\n(Vx\nVrot13\ntR.", "_codecs.encode to rot13"),
         (b"cnumpy\ndtype\n(VO8\nI0\nI1\ntR.", "numpy arrays of kind 'O8'"),
         (b"cnumpy\ndtype\n(VV8\nI0\nI1\ntR.", "numpy arrays of kind 'V8'"),

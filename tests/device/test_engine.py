@@ -246,7 +246,7 @@ def test_the_wheel_compiles_every_file() -> None:
     settings = tomllib.loads((device.ENGINE.parents[2] / "pyproject.toml").read_text())["tool"][
         "setuptools"
     ]
-    (extension,) = [e for e in settings["ext-modules"] if e["name"] == "pmeta._engine"]
+    (extension,) = [e for e in settings["ext-modules"] if e["name"] == "pmeta.device._engine"]
     assert sorted(extension["sources"]) == [
         f"pmeta/device/engine/{p.name}" for p in native.sources(device.ENGINE)
     ]
@@ -297,7 +297,7 @@ def test_a_built_library_that_is_older_than_a_header_is_not_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    folder = tmp_path / "package" / "engine"
+    folder = tmp_path / "package" / "device" / "engine"
     folder.mkdir(parents=True)
     (tmp_path / "pyproject.toml").touch()
     (folder / "one.c").write_text('#include "one.h"\nint one(void) { return ONE; }\n')
