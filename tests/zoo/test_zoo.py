@@ -16,7 +16,6 @@ import pytest
 import torch
 from PIL import Image
 from rich.console import Console
-from tests.cli.test_adapt import ABSENT
 
 from pmeta import cli, device, zoo
 from pmeta.cli import zoo as zoo_command
@@ -25,6 +24,7 @@ from pmeta.training.config import ImageConfig
 from pmeta.training.run_folder import Run
 from pmeta.training.train import build
 from pmeta.zoo.card_text import text
+from tests.cli.test_adapt import ABSENT
 
 ROOT = Path(__file__).parents[2]
 NAME = "miniimagenet-4conv-5way-1shot"
