@@ -1,4 +1,4 @@
-"""model.pmeta, byte by byte (docs/format.md): written by the exporter, read by the engine in place. Numpy only."""
+"""model.pmeta, byte by byte (docs/reference/format.md): written by the exporter, read by the engine in place. Numpy only."""
 
 import json
 import struct

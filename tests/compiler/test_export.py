@@ -26,7 +26,7 @@ def four_conv(method: str, live: list[str] | None = None, batch: int = 1) -> Exp
 
 
 def test_the_documents_figures_are_those_of_today() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "device.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "guide" / "device.md").read_text()
     maml, pmeta = four_conv("maml"), four_conv("pmeta", ["conv3", "conv4", "fc"])
     two = four_conv("pmeta", ["conv3", "conv4", "fc"], batch=2)
     for paper, arena, state in (

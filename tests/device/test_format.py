@@ -1,4 +1,4 @@
-"""The file: what is written is what docs/format.md says."""
+"""The file: what is written is what docs/reference/format.md says."""
 
 import re
 import struct
@@ -12,7 +12,7 @@ from pmeta import device
 from pmeta.device import format as flatfile
 from tests.helpers.device_models import case
 
-DOC = (Path(__file__).parents[2] / "docs" / "format.md").read_text()
+DOC = (Path(__file__).parents[2] / "docs" / "reference" / "format.md").read_text()
 
 
 @pytest.fixture(scope="module")

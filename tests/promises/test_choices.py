@@ -1,4 +1,4 @@
-"""docs/choices.md: entries are numbered in order, and every test that one names is there."""
+"""docs/paper/choices.md: entries are numbered in order, and every test that one names is there."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "docs/choices.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "docs/paper/choices.md").read_text(encoding="utf-8")
 ENTRIES = re.findall(r"^\*\*(\d+)\.(\d+) (.*?)(?=^\*\*|^## |\Z)", TEXT, re.M | re.S)
 
 

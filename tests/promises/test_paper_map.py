@@ -1,4 +1,4 @@
-"""docs/paper-map.md is complete and true: every equation has one home, which names it, and a test."""
+"""docs/paper/map.md is complete and true: every equation has one home, which names it, and a test."""
 
 import importlib
 import inspect
@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 ROWS = re.findall(
     r"^\| (Eq|Alg)\. (\d+) \|[^|]*\| `([^:`]+):([^`]+)` \| `([^`]+)` \|$",
-    (ROOT / "docs/paper-map.md").read_text(),
+    (ROOT / "docs/paper/map.md").read_text(),
     re.M,
 )
 

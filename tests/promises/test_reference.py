@@ -1,4 +1,4 @@
-"""docs/reference.md names every public function, field and JSON key."""
+"""docs/reference/python.md names every public function, field and JSON key."""
 
 import dataclasses
 import inspect
@@ -17,7 +17,7 @@ from pmeta.method.outer import Schedule
 from pmeta.rl.evaluate import ReturnSummary
 from pmeta.training.evaluate import Summary
 
-TEXT = (Path(__file__).parents[2] / "docs/reference.md").read_text(encoding="utf-8")
+TEXT = (Path(__file__).parents[2] / "docs/reference/python.md").read_text(encoding="utf-8")
 SIGNATURES = dict(re.findall(r"^\| `(?:pmeta)?([.\w]+)\((.*?)\)` \|", TEXT, re.M))
 
 

@@ -1,4 +1,4 @@
-/* The file as the engine sees it, docs/format.md in C. All fields are little-endian 32-bit words. */
+/* The file as the engine sees it, docs/reference/format.md in C. All fields are little-endian 32-bit words. */
 #ifndef PMETA_FORMAT_H
 #define PMETA_FORMAT_H
 #include "kernels.h"
