@@ -8,9 +8,10 @@ from pmeta.training.config import NAMED
 WHERE = ("data", "out", "workers", "device", "tensorboard", "recompute")
 """Settings of a training that do not change what it gives."""
 LICENCE = (
-    "The weights come under the licence of this project (MIT), as far as we can give one. They were learned from MiniImageNet, "
-    "whose pictures are ImageNet's. The pictures are not distributed here, and ImageNet's own terms (research and education, "
-    "nothing commercial) bind whoever uses them. Whether the terms of pictures reach weights that were learned from them is "
+    "The weights come under the licence of this project (MIT), as far as we can give one.\n"
+    "They were learned from MiniImageNet, whose pictures are ImageNet's.\n"
+    "The pictures are not distributed here, and ImageNet's own terms (research and education, "
+    "nothing commercial) bind whoever uses them.\nWhether the terms of pictures reach weights that were learned from them is "
     "not settled: ask somebody who knows before you sell what is made with this model."
 )
 
@@ -34,11 +35,11 @@ def introduction(card: dict[str, Any]) -> list[str]:
     s, name = card["schedule"], card["name"]
     said = [
         f"{card['backbone']} for pictures of {w}x{h} pixels and {c} channels, meta-trained by {card['method']} for "
-        f"{card['task']} tasks on {card['data']['name']}. `pmeta adapt {name} --support FOLDER --query FOLDER` adapts it."
+        f"{card['task']} tasks on {card['data']['name']}.\n`pmeta adapt {name} --support FOLDER --query FOLDER` adapts it."
     ]
     if s["trained"] < s["planned"]:
         said.append(
-            f"**Not finished: {s['trained']:,} of {s['planned']:,} planned tasks were trained when this model was taken.** "
+            f"**Not finished: {s['trained']:,} of {s['planned']:,} planned tasks were trained when this model was taken.**\n"
             "A better one will take its place."
         )
     return said
@@ -83,7 +84,7 @@ def commands(card: dict[str, Any]) -> list[str]:
     many = e["many"]["classes"]
     return [
         "The model was chosen on other tasks of the same validation classes: expect a little less on classes that nobody has "
-        "looked at. With MiniImageNet in DIR these figures come from",
+        "looked at.\nWith MiniImageNet in DIR these figures come from",
         f"```\n{evaluate} --tasks {e['tasks']}\n{evaluate} --tasks {e['many']['tasks']} --n-way {many} --classes "
         f"{card['files'][1]['outputs']}\n```",
     ]
@@ -129,7 +130,7 @@ def schedule(card: dict[str, Any]) -> str:
     return (
         f"{s['trained']:,} of {s['planned']:,} planned tasks of the {card['data']['classes']['train']} training classes (the "
         f"paper trains on 100,000), meta-batches of {s['meta_batch']}, {s['n_query']} queries a class, {budget}, seed "
-        f"{s['seed']}. The model is that of task {s['chosen_at']:,}, the best in validation."
+        f"{s['seed']}.\nThe model is that of task {s['chosen_at']:,}, the best in validation."
     )
 
 

@@ -19,6 +19,8 @@ GENERATED = {*ROOT.glob("docs/results/table*.md"), ROOT / "docs/results/zoo.md"}
 FENCE = re.compile(r"^ *```.*?^ *```$", re.M | re.S)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 CODE = re.compile(r"`([^`\n]+)`")
+ABBREVIATIONS = "".join(f"(?<!{word})" for word in ("Eq", "Eqs", "Alg", "Sec", "Fig", "App", "al"))
+NEXT_SENTENCE = re.compile(ABBREVIATIONS + r"[.!?][)*\"]* +([A-Z`*\[(]|p-Meta|pmeta)")
 HELP = {  # commands whose options are those of their subcommands
     "train": ("train miniimagenet-4conv-5way-1shot", "train navigation-paper"),
     "data": ("data info", "data import"),
@@ -83,6 +85,19 @@ def test_paths_in_code_exist(page: str) -> None:
     paths = [re.split(r"[:\s]", span)[0] for span in CODE.findall(prose(page))]
     ours = [path for path in paths if re.match(rf"({'|'.join(FOLDERS)})/[^A-Z*<{{]+$", path)]
     assert [path for path in ours if not (ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize("page", names([page for page in PAGES if page not in GENERATED]))
+def test_one_sentence_a_line(page: str) -> None:
+    lines = CODE.sub("`code`", prose(page)).splitlines()
+    texts = [re.sub(r"^ *\d+\. ", "", line) for line in lines if not re.match(r" *\|", line)]
+    assert [line for line in texts if NEXT_SENTENCE.search(line)] == []
+
+
+def test_two_sentences_on_a_line_are_found() -> None:
+    assert NEXT_SENTENCE.search("One. Two.")
+    assert NEXT_SENTENCE.search("One (two). `code` three.")
+    assert not NEXT_SENTENCE.search("Eq. Nine, and App. A.")
 
 
 @pytest.fixture(scope="module")
