@@ -9,7 +9,8 @@ import select
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -80,8 +81,10 @@ class Page:
         line, self.rest = self.rest.split(b"\0", 1)
         return json.loads(line)
 
-    def open(self, path: Path, width: int = 1200, height: int = 900, dark: bool = False) -> None:
-        """Show a file in a window of this width, and wait until all of it is loaded."""
+    def open(
+        self, path: Path | str, width: int = 1200, height: int = 900, dark: bool = False
+    ) -> None:
+        """Show a file or an address in a window of this width, and wait until all of it is loaded."""
         self.call(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -92,12 +95,62 @@ class Page:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         self.events.clear()
-        self.call("Page.navigate", url=path.resolve().as_uri())
-        while not any(e["method"] == "Page.loadEventFired" for e in self.events):
-            self.events.append(self._read())
+        url = path if isinstance(path, str) else path.resolve().as_uri()
+        self.call("Page.navigate", url=url)
+        self.event("Page.loadEventFired")
         self.evaluate(
             "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
         )
+
+    def event(self, method: str) -> dict[str, Any]:
+        """The parameters of the first event of this name that was not taken yet."""
+        while True:
+            for i, event in enumerate(self.events):
+                if event["method"] == method:
+                    return self.events.pop(i)["params"]
+            self.events.append(self._read())
+
+    def click(self, selector: str) -> None:
+        """Press the mouse in the middle of an element, which must be there to be pressed."""
+        place = f"document.querySelector({json.dumps(selector)})"
+        self.wait(f"{place} && !{place}.disabled && !{place}.closest('[inert]')")
+        x, y, hit = self.evaluate(
+            f"""(() => {{ const e = {place}; e.scrollIntoView({{block: "center"}});
+            const r = e.getBoundingClientRect(), x = r.x + r.width / 2, y = r.y + r.height / 2;
+            return [x, y, e.contains(document.elementFromPoint(x, y))]; }})()"""
+        )
+        assert hit, f"{selector} is not to be seen"
+        for kind in ("mousePressed", "mouseReleased"):
+            self.call(
+                "Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1
+            )
+
+    def press(self, key: str, code: int = 0, text: str = "") -> None:
+        """Press and release a key."""
+        for kind in ("keyDown", "keyUp"):
+            self.call(
+                "Input.dispatchKeyEvent",
+                type=kind,
+                key=key,
+                code=key,
+                windowsVirtualKeyCode=code,
+                **({"text": text} if text and kind == "keyDown" else {}),
+            )
+
+    def choose(self, selector: str, files: Sequence[Path]) -> None:
+        """Press a button that asks for files, and choose these."""
+        self.call("Page.setInterceptFileChooserDialog", enabled=True)
+        self.click(selector)
+        node = self.event("Page.fileChooserOpened")["backendNodeId"]
+        paths = [str(path.resolve()) for path in files]
+        self.call("DOM.setFileInputFiles", files=paths, backendNodeId=node)
+
+    def wait(self, condition: str, seconds: float = 60) -> None:
+        """Until an expression of the page is true."""
+        end = time.monotonic() + seconds
+        while not self.evaluate(f"Boolean({condition})"):
+            assert time.monotonic() < end, f"after {seconds} s still not: {condition}"
+            time.sleep(0.05)
 
     def evaluate(self, script: str) -> Any:
         """The value of an expression in the page."""
@@ -124,7 +177,7 @@ class Page:
                 found.append(f"failed: {params['errorText']}")
             elif kind == "Network.requestWillBeSent" and params["type"] != "Document":
                 url = params["request"]["url"]
-                found += [] if url.startswith("data:") else [f"request: {url}"]
+                found += [] if url.startswith(("data:", "blob:")) else [f"request: {url}"]
         return found + [f"broken picture: {source}" for source in self.evaluate(BROKEN)]
 
     def picture(self, path: Path, whole: bool = True) -> None:
@@ -134,7 +187,7 @@ class Page:
 
 
 @contextmanager
-def chromium(binary: str) -> Iterator[Page]:
+def chromium(binary: str, *flags: str) -> Iterator[Page]:
     """Chromium with an empty profile and one tab, ended at the end."""
     (for_it, to), (back, from_it) = os.pipe(), os.pipe()
     for_it, from_it = _above_4(for_it), _above_4(from_it)
@@ -144,7 +197,7 @@ def chromium(binary: str) -> Iterator[Page]:
         os.dup2(from_it, 4)
 
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        command = [binary, *FLAGS, f"--user-data-dir={profile}"]
+        command = [binary, *FLAGS, *flags, f"--user-data-dir={profile}"]
         with subprocess.Popen(
             command, pass_fds=(3, 4), preexec_fn=wire, stderr=subprocess.DEVNULL
         ) as process:

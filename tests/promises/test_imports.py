@@ -12,8 +12,8 @@ TABLE = {
     room: allowed if allowed == "everything" else set(re.findall(r"`(\w+)`", allowed))
     for room, allowed in re.findall(r"^\| `(\w+)` \|[^|]*\| *([^|]*?) *\|$", TEXT, re.M)
 }
-WITHOUT_TORCH = ("base", "cost", "device", "paper", "zoo")
-COMMANDS_WITHOUT_TORCH = ("adapt", "cost", "zoo")
+WITHOUT_TORCH = ("base", "cost", "device", "paper", "web", "zoo")
+COMMANDS_WITHOUT_TORCH = ("adapt", "cost", "page", "zoo")
 HEAVY = ("torch", "matplotlib")
 MOST_FILES = 14
 

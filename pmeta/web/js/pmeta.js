@@ -1,0 +1,266 @@
+/** pmeta in JavaScript: the C engine (pmeta.h) as WebAssembly, with typed arrays in and out.
+ *
+ *     const engine = await compile(wasmBytes);
+ *     const model = await Model.open(engine, fileBytes);
+ *     model.adapt(samples, labels);              // samples: one Uint8Array or Float32Array each
+ *     model.predict(sample);                     // { label, probabilities }
+ *     const file = model.save(["cat", "dog"]);   // a .pmeta that `pmeta adapt` and C read too
+ *
+ * Every call runs at once and blocks; in a page it belongs in a Worker (worker.js). */
+
+/** The fields of `pmeta_model` in pmeta.h that a caller reads, in their order; 32 bits each. */
+const FIELDS = [
+  "arena_bytes", "infer_bytes", "state_bytes", "input_bytes", "input_type", "outputs", "rows", "steps", "batch", "classes",
+];
+const MODEL_BYTES = 256; // room for the struct: more than it takes
+const PAGE = 65536;
+const INPUT_TYPES = ["float32", "uint8"];
+/** Of the header in docs/format.md. */
+const AT = { fileBytes: 16, crc: 20, crcFrom: 24, copies: 76, atCopies: 104, atMeta: 108, metaBytes: 112, classes: 120 };
+
+/** A call that the engine refused, or a file that it cannot take; the message is for the user. */
+export class PmetaError extends Error {}
+
+/** Compile the engine once; as many models as you like open with it. */
+export async function compile(wasm) {
+  return WebAssembly.compile(wasm);
+}
+
+export class Model {
+  /** Open the bytes of a .pmeta file, with an engine and a memory of its own. */
+  static async open(engine, file) {
+    const bytes = file instanceof ArrayBuffer ? new Uint8Array(file) : file;
+    return new Model(await WebAssembly.instantiate(engine, {}), bytes);
+  }
+
+  constructor(instance, file) {
+    this._c = instance.exports;
+    this._end = this._c.__heap_base.value;
+    this._m = this._take(MODEL_BYTES);
+    this._file = this._take(file.length);
+    this._bytes(this._file, file.length).set(file);
+    this._call("pmeta_open", this._file, file.length);
+    this.meta = this._readMeta();
+    const arena = this._take(this.arenaBytes);
+    this._call("pmeta_start", arena, this.arenaBytes);
+    this._sample = this._take(this._field("input_bytes"));
+    this._output = this._take(4 * this._field("outputs"));
+    this._state = this._take(this.stateBytes);
+    this._ownClasses = this.classes;
+  }
+
+  /** Bytes that an adaptation takes, planned when the model was exported. */
+  get arenaBytes() { return this._field("arena_bytes"); }
+  /** Bytes of the weights under adaptation, a part of the arena. */
+  get stateBytes() { return this._field("state_bytes"); }
+  /** Bytes of the arena that were reached so far. */
+  get highWaterBytes() { return this._c.pmeta_high_water(this._m); }
+  /** K, the steps of an adaptation. */
+  get steps() { return this._field("steps"); }
+  /** The most classes that the model tells apart. */
+  get outputs() { return this._field("outputs") / this.rows; }
+  /** Rows of output for a sample: 1 for a classifier, more for a policy. */
+  get rows() { return this._field("rows"); }
+  /** The classes it tells apart now: the first outputs. */
+  get classes() { return this._field("classes"); }
+  /** "float32" or "uint8". */
+  get inputType() { return INPUT_TYPES[this._field("input_type")]; }
+  /** Of one sample, as (channels, height, width). */
+  get inputShape() { return this.meta.input_shape; }
+  /** The names that the file gives its classes; there may be none. */
+  get names() {
+    const names = this.meta.classes;
+    return Array.isArray(names) && names.every((name) => typeof name === "string") ? names : [];
+  }
+  /** Whether the file was saved behind an adaptation. */
+  get adapted() { return this._word(AT.classes) > 0; }
+
+  /** Forget earlier adaptations and take K steps on samples with labels 0, 1, ... ; `onStep({ step, loss, milliseconds })`
+   * is told of each. Where it fails, the model is as it was meta-trained. */
+  adapt(samples, labels, onStep = () => {}) {
+    const classes = this._checkSupport(samples, labels);
+    this.reset();
+    try {
+      this._call("pmeta_classes", this.meta.repeated === true ? classes : this.outputs);
+      this._call("pmeta_begin", samples.length);
+      for (let step = 1; step <= this.steps; step++) {
+        const start = performance.now();
+        let loss = 0;
+        samples.forEach((sample, i) => { loss += this._feed(sample, labels[i]) / samples.length; });
+        this._call("pmeta_step");
+        onStep({ step, loss, milliseconds: performance.now() - start });
+      }
+      this._checkFinite();
+      this._call("pmeta_classes", classes);
+    } catch (error) {
+      this.reset();
+      throw error;
+    }
+  }
+
+  /** The network's output for a sample: a Float32Array of `outputs` numbers (times the rows of a policy). */
+  scores(sample) {
+    this._put(sample);
+    this._call("pmeta_infer", this._sample, this._output);
+    return this._floats(this._output, this._field("outputs")).slice();
+  }
+
+  /** The most likely class of a sample, and the probability of each. */
+  predict(sample) {
+    const scores = this.scores(sample).subarray(0, this.classes);
+    const label = scores.indexOf(Math.max(...scores));
+    const parts = Float32Array.from(scores, (score) => Math.exp(score - scores[label]));
+    const total = parts.reduce((sum, part) => sum + part, 0);
+    return { label, probabilities: parts.map((part) => part / total) };
+  }
+
+  /** Back to the weights of the file, and to its classes. */
+  reset() {
+    this._call("pmeta_reset");
+    if (this.rows === 1) this._call("pmeta_classes", this._ownClasses);
+  }
+
+  /** The adapted weights and the number of classes, for `restore`. */
+  state() {
+    this._call("pmeta_read_state", this._state, this.stateBytes);
+    return { weights: this._bytes(this._state, this.stateBytes).slice(), classes: this.classes };
+  }
+
+  /** Take back what `state` gave. */
+  restore({ weights, classes }) {
+    if (weights.length !== this.stateBytes) {
+      throw new PmetaError(`the state of this model has ${this.stateBytes} bytes, got ${weights.length}: it is another model's.`);
+    }
+    this._bytes(this._state, weights.length).set(weights);
+    this._call("pmeta_write_state", this._state, weights.length);
+    this._call("pmeta_classes", classes);
+  }
+
+  /** A .pmeta file whose weights are the adapted ones, with the names of its classes. */
+  save(names = []) {
+    const { weights, classes } = this.state();
+    const metaIsLast = this._word(AT.atMeta) + this._word(AT.metaBytes) + 3 >= this._word(AT.fileBytes);
+    const head = this._bytes(this._file, this._word(metaIsLast ? AT.atMeta : AT.fileBytes)).slice();
+    const text = new TextEncoder().encode(JSON.stringify({ ...this.meta, classes: names }));
+    const file = new Uint8Array(head.length + text.length + (-text.length & 3)).fill(32);
+    file.set(head);
+    file.set(text, head.length);
+    for (let i = 0; i < this._word(AT.copies); i++) {
+      const [from, to, length] = [0, 4, 8].map((part) => this._word(this._word(AT.atCopies) + 12 * i + part));
+      file.set(weights.subarray(to, to + length), from);
+    }
+    const words = new DataView(file.buffer);
+    words.setUint32(AT.classes, classes, true);
+    words.setUint32(AT.atMeta, head.length, true);
+    words.setUint32(AT.metaBytes, text.length, true);
+    words.setUint32(AT.fileBytes, file.length, true);
+    words.setUint32(AT.crc, this._crc(file.subarray(AT.crcFrom)), true);
+    return file;
+  }
+
+  /** The weights under adaptation, by name, as they lie in PyTorch. */
+  weights() {
+    const { weights } = this.state();
+    let at = 0;
+    return Object.fromEntries(this.meta.state.map(({ name, shape }) => {
+      const values = new Float32Array(weights.buffer, at, product(shape));
+      at += values.byteLength;
+      return [name, values];
+    }));
+  }
+
+  // ---- below: the C side ----
+
+  /** Call the engine; its first argument is always the model. */
+  _call(name, ...args) {
+    const status = this._c[name](this._m, ...args);
+    if (status) throw new PmetaError(`${this._text(this._c.pmeta_message(status))}.`);
+  }
+
+  _field(name) { return new DataView(this._c.memory.buffer).getUint32(this._m + 4 * FIELDS.indexOf(name), true); }
+
+  /** A word of the file, by its offset. */
+  _word(at) { return new DataView(this._c.memory.buffer).getUint32(this._file + at, true); }
+
+  _bytes(at, n) { return new Uint8Array(this._c.memory.buffer, at, n); }
+
+  _floats(at, n) { return new Float32Array(this._c.memory.buffer, at, n); }
+
+  /** So many bytes of memory, aligned; they stay taken as long as the model lives. */
+  _take(bytes) {
+    const at = (this._end + 15) & ~15;
+    const missing = at + bytes - this._c.memory.buffer.byteLength;
+    try {
+      if (missing > 0) this._c.memory.grow(Math.ceil(missing / PAGE));
+    } catch {
+      throw new PmetaError(`the model asks for ${bytes} bytes of memory, more than this browser gives.`);
+    }
+    this._end = at + bytes;
+    return at;
+  }
+
+  _text(at) {
+    const bytes = this._bytes(at, this._c.memory.buffer.byteLength - at);
+    return new TextDecoder().decode(bytes.slice(0, bytes.indexOf(0)));
+  }
+
+  _crc(bytes) {
+    const before = this._end;
+    const at = this._take(bytes.length);
+    this._bytes(at, bytes.length).set(bytes);
+    this._end = before; // given back
+    return this._c.pmeta_crc32(at, bytes.length) >>> 0;
+  }
+
+  /** Copy a sample into the engine's memory. */
+  _put(sample) {
+    const type = this.inputType === "uint8" ? Uint8Array : Float32Array;
+    const length = product(this.inputShape);
+    const clamped = type === Uint8Array && sample instanceof Uint8ClampedArray;
+    if (!(sample instanceof type || clamped) || sample.length !== length) {
+      const got = `${sample?.constructor?.name} of ${sample?.length}`;
+      throw new PmetaError(`a sample of this model is a ${type.name} of ${length} numbers, got ${got}.`);
+    }
+    if (type === Float32Array && !sample.every(Number.isFinite)) throw new PmetaError("a sample has finite numbers only: mend it.");
+    new type(this._c.memory.buffer, this._sample, length).set(sample);
+  }
+
+  _feed(sample, label) {
+    this._put(sample);
+    this._call("pmeta_feed", this._sample, label, this._output);
+    return this._floats(this._output, 1)[0];
+  }
+
+  _checkSupport(samples, labels) {
+    if (this.rows !== 1) throw new PmetaError("labels are for a classifier, this model is a policy.");
+    if (samples.length !== labels.length || samples.length === 0) {
+      throw new PmetaError(`there are as many labels as samples, at least one, got ${samples.length} and ${labels.length}.`);
+    }
+    const wrong = labels.find((label) => !Number.isInteger(label) || label < 0 || label >= this.outputs);
+    if (wrong !== undefined) throw new PmetaError(`a label is a whole number from 0 to ${this.outputs - 1}, got ${wrong}.`);
+    return Math.max(...labels) + 1;
+  }
+
+  _checkFinite() {
+    const finite = Object.values(this.weights()).every((values) => values.every(Number.isFinite));
+    if (!finite) throw new PmetaError("the steps diverged, the weights are no numbers any more: take other samples.");
+  }
+
+  /** What the file says of itself in JSON. The engine does not read it, so it is checked against the header here. */
+  _readMeta() {
+    try {
+      const text = this._bytes(this._file + this._word(AT.atMeta), this._word(AT.metaBytes)).slice();
+      const meta = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(text));
+      const shapes = [meta.input_shape, ...meta.state.map((entry) => entry.shape)];
+      const sizes = shapes.flat().every((n) => Number.isInteger(n) && n > 0);
+      const [sample, ...weights] = shapes.map(product);
+      const state = 4 * weights.reduce((sum, n) => sum + n, 0);
+      const fits = sample * (this.inputType === "uint8" ? 1 : 4) === this._field("input_bytes");
+      const named = meta.state.every((entry) => typeof entry.name === "string");
+      if (sizes && fits && named && state <= this.stateBytes && this.stateBytes < state + 16) return meta;
+    } catch { /* told below */ }
+    throw new PmetaError("the names and shapes in the file do not fit its header: write it again with pmeta export.");
+  }
+}
+
+function product(shape) { return shape.reduce((size, n) => size * n, 1); }

@@ -1,0 +1,221 @@
+"""pmeta.js in Node: the native engine's numbers, files that go both ways, clear errors."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pmeta import device, zoo
+from pmeta.device.format import seal
+from pmeta.web import build
+from tests.helpers import node
+from tests.helpers.pictures import scenes
+
+pytestmark = pytest.mark.skipif(node.NODE is None, reason="no node")
+JS = build.WASM.parent / "js"
+MODELS = [file["file"] for name in zoo.names() for file in zoo.card(name)["files"]]
+LABELS = [0, 1, 2, 0, 1, 2]
+OPEN = """
+const fs = await import("node:fs");
+const { compile, Model, PmetaError } = await import(js + "/pmeta.js");
+const engine = await compile(fs.readFileSync(js + "/../pmeta.wasm"));
+const open = (path) => Model.open(engine, fs.readFileSync(path));
+const model = await open(file);
+const size = model.inputShape.reduce((a, b) => a * b, 1);
+const all = new Uint8Array(fs.readFileSync(folder + "/x"));
+const samples = Array.from({ length: all.length / size }, (_, i) => all.subarray(i * size, (i + 1) * size));
+"""
+
+
+@pytest.fixture(scope="module")
+def x() -> np.ndarray:
+    return scenes(10, 84, np.random.default_rng(0))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, x: np.ndarray) -> Path:
+    (tmp_path / "x").write_bytes(x.tobytes())
+    return tmp_path
+
+
+def run(script: str, folder: Path, file: str | Path = MODELS[0], **values: Any) -> Any:
+    return node.run(OPEN + script, js=JS, folder=folder, file=zoo.FOLDER / file, **values)
+
+
+@pytest.mark.parametrize("file", MODELS)
+def test_weights_scores_and_classes_are_those_of_the_native_engine(
+    file: str, folder: Path, x: np.ndarray
+) -> None:
+    found = run(
+        """const losses = [];
+        model.adapt(samples.slice(0, labels.length), labels, ({ loss }) => losses.push(loss));
+        fs.writeFileSync(folder + "/state", model.state().weights);
+        return { losses, scores: samples.map((s) => [...model.scores(s)]), found: samples.map((s) => model.predict(s)),
+            reached: model.highWaterBytes, arena: model.arenaBytes, classes: model.classes };""",
+        folder,
+        file,
+        labels=LABELS,
+    )
+    native = device.load(zoo.FOLDER / file)
+    adaptation = native.adapt(x[: len(LABELS)], LABELS)
+    np.testing.assert_allclose(found["losses"], adaptation.losses, atol=1e-5)
+    np.testing.assert_allclose(found["scores"], native.scores(x), atol=1e-4)
+    state = np.fromfile(folder / "state", np.float32)
+    np.testing.assert_allclose(state, np.frombuffer(native.state(), np.float32), atol=1e-4)
+    assert [f["label"] for f in found["found"]] == native.predict(x).tolist()
+    for one in found["found"]:
+        parts = list(one["probabilities"].values())
+        assert len(parts) == 3
+        assert sum(parts) == pytest.approx(1, abs=1e-6)
+    assert found["reached"] == native.high_water_bytes
+    assert found["arena"] == native.arena_bytes
+    assert found["classes"] == 3
+
+
+def test_what_it_saves_python_loads(folder: Path, x: np.ndarray) -> None:
+    scores = run(
+        """model.adapt(samples.slice(0, 6), labels);
+        fs.writeFileSync(folder + "/saved.pmeta", model.save(["cat", "dog", "Füchse"]));
+        return samples.map((s) => [...model.scores(s)]);""",
+        folder,
+        labels=LABELS,
+    )
+    saved = device.load(folder / "saved.pmeta")
+    assert saved.meta["classes"] == ["cat", "dog", "Füchse"]
+    assert saved.classes == 3
+    np.testing.assert_allclose(saved.scores(x), scores, atol=1e-4)
+    fresh = device.load(zoo.FOLDER / MODELS[0])
+    assert {**saved.meta, "classes": []} == fresh.meta
+
+
+def test_what_python_saves_it_loads(folder: Path, x: np.ndarray) -> None:
+    native = device.load(zoo.FOLDER / MODELS[0])
+    native.adapt(x[:6], LABELS)
+    native.save(folder / "python.pmeta")
+    found = run(
+        """const saved = await open(folder + "/python.pmeta");
+        fs.writeFileSync(folder + "/again.pmeta", saved.save(saved.names));
+        return { scores: samples.map((s) => [...saved.scores(s)]), classes: saved.classes, adapted: [model.adapted, saved.adapted] };""",
+        folder,
+    )
+    np.testing.assert_allclose(found["scores"], native.scores(x), atol=1e-4)
+    assert found["classes"] == 3
+    assert found["adapted"] == [False, True]
+    assert (folder / "again.pmeta").read_bytes() == (folder / "python.pmeta").read_bytes()
+
+
+def test_state_goes_out_and_in_again(folder: Path) -> None:
+    before, after, back = run(
+        """const show = () => [...model.scores(samples[0])];
+        const fresh = show();
+        model.adapt(samples.slice(0, 6), labels);
+        const state = model.state();
+        const taught = show();
+        model.reset();
+        if (String(show()) !== String(fresh)) throw new Error("reset");
+        model.restore(state);
+        return [fresh, taught, show()];""",
+        folder,
+        labels=LABELS,
+    )
+    assert before != after
+    assert after == back
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ("model.adapt([], [])", "as many labels as samples, at least one, got 0 and 0"),
+        ("model.adapt(samples.slice(0, 2), [0])", "got 2 and 1"),
+        ("model.adapt(samples.slice(0, 1), [5])", "a whole number from 0 to 4, got 5"),
+        ("model.adapt(samples.slice(0, 1), [0.5])", "got 0.5"),
+        ("model.scores(new Uint8Array(7))", "a Uint8Array of 21168 numbers, got Uint8Array of 7"),
+        ("model.scores(new Float32Array(21168))", "got Float32Array of 21168"),
+        ("model.scores()", "got undefined of undefined"),
+        ("model.restore({ weights: new Uint8Array(3), classes: 2 })", "got 3: it is another"),
+    ],
+)
+def test_mistakes_are_told(call: str, message: str, folder: Path) -> None:
+    found = run(
+        """try { eval(call); } catch (error) { return [error instanceof PmetaError, error.message]; }
+        return "nothing was thrown";""",
+        folder,
+        call=call,
+    )
+    assert found[0]
+    assert message in found[1]
+
+
+def test_a_failed_adaptation_leaves_the_meta_trained_weights(folder: Path) -> None:
+    same = run(
+        """const fresh = String(model.scores(samples[0]));
+        try { model.adapt([samples[0], samples[1], new Uint8Array(7)], [0, 1, 2]); } catch { /* meant */ }
+        const after = String(model.scores(samples[0]));
+        model.adapt(samples.slice(0, 3), [0, 1, 2]);
+        return fresh === after;""",
+        folder,
+    )
+    assert same
+
+
+def damage(data: bytes) -> dict[str, bytes]:
+    """Files that must be refused, by the word that says why."""
+    huge = bytearray(data)
+    huge[24:32] = b"\xfc\xff\xff\xff" * 2  # arena_bytes, infer_bytes
+    meta = data.replace(b'"input_shape":[3,84,84]', b'"input_shape":[3,84,85]')
+    return {
+        "magic": b"hello, this is text",
+        "fewer bytes": data[:5000],
+        "checksum": data[:-9] + b"x" + data[-8:],
+        "memory": seal(bytes(huge)),
+        "names and shapes": seal(meta),
+    }
+
+
+@pytest.mark.parametrize("why", ["magic", "fewer bytes", "checksum", "memory", "names and shapes"])
+def test_hostile_files_are_refused(why: str, folder: Path) -> None:
+    bad = damage((zoo.FOLDER / MODELS[0]).read_bytes())[why]
+    (folder / "bad.pmeta").write_bytes(bad)
+    found = run(
+        """try { await open(folder + "/bad.pmeta"); } catch (error) { return [error instanceof PmetaError, error.message]; }
+        return "it was opened";""",
+        folder,
+    )
+    assert found[0], found
+    assert len(found[1]) > 10
+
+
+def test_mutated_files_are_refused_or_run_without_harm(folder: Path) -> None:
+    """The WebAssembly is its own cage: whatever it does, an error that can be told comes out, or numbers."""
+    data = bytearray((zoo.FOLDER / MODELS[0]).read_bytes())
+    rng = np.random.default_rng(1)
+    for i in range(40):
+        bad = bytearray(data)
+        for _ in range(3):
+            at = int(rng.integers(24, 124)) if i % 2 else int(rng.integers(24, len(data)))
+            bad[at] = int(rng.integers(256))
+        (folder / f"{i}.pmeta").write_bytes(seal(bytes(bad)))
+    opened = run(
+        """let opened = 0;
+        for (let i = 0; i < 40; i++) {
+            try { const one = await open(`${folder}/${i}.pmeta`); opened++; one.scores(samples[0]); }
+            catch (error) { if (!(error instanceof PmetaError || error instanceof WebAssembly.RuntimeError)) throw error; }
+        }
+        model.scores(samples[0]);
+        return opened;""",
+        folder,
+    )
+    assert 0 < opened < 40
+
+
+def test_types_name_what_the_modules_export() -> None:
+    for module in ("pmeta", "pictures", "remote"):
+        code = (JS / f"{module}.js").read_text(encoding="utf-8")
+        types = (JS / f"{module}.d.ts").read_text(encoding="utf-8")
+        exports = r"^export (?:declare )?(?:async )?(?:function|class) (\w+)"
+        assert re.findall(exports, code, re.M) == re.findall(exports, types, re.M)
+        members = r"^  (?:static |async |get |readonly )*([a-z]\w*)(?:\(|:| *\()"
+        public = set(re.findall(members, code, re.M)) - {"constructor", "if", "for", "return"}
+        assert public <= set(re.findall(members, types, re.M)) | {"constructor"}, module
