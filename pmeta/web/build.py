@@ -57,7 +57,9 @@ def build(target: Path) -> None:
     exports = [f"-Wl,--export={name}" for name in calls()]
     with tempfile.TemporaryDirectory() as folder:
         new = Path(folder) / target.name
-        names = [path.name for path in native.sources(ENGINE)]  # the bytes do not know where they were made
+        names = [
+            path.name for path in native.sources(ENGINE)
+        ]  # the bytes do not know where they were made
         command = [CLANG, *COMPILE, *LINK, *exports, "-o", str(new), *names, "-lm", "-lc"]
         code = subprocess.run(command, check=False, cwd=ENGINE).returncode
         if code:

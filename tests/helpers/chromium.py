@@ -121,9 +121,7 @@ class Page:
         )
         assert hit, f"{selector} is not to be seen"
         for kind in ("mousePressed", "mouseReleased"):
-            self.call(
-                "Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1
-            )
+            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
     def press(self, key: str, code: int = 0, text: str = "") -> None:
         """Press and release a key."""
