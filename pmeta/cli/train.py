@@ -9,13 +9,15 @@ from pmeta.rl.config import NAMED as RL
 from pmeta.rl.config import RLConfig
 from pmeta.training.config import NAMED as IMAGES
 from pmeta.training.config import ImageConfig
+from pmeta.training.pretrain_config import NAMED as PRETRAINING
+from pmeta.training.pretrain_config import PretrainConfig
 
-NAMED: dict[str, Any] = {**IMAGES, **RL}
+NAMED: dict[str, Any] = {**IMAGES, **PRETRAINING, **RL}
 
 USAGE = """usage: pmeta train NAME --out RUN [--data DIR] [--method METHOD] [--tasks N] [--workers W] [options]
 
 Meta-train a network, or continue the run in the folder RUN. The names are the paper's settings, each of which an option
-may change, and one on the embedded set glyphs:
+may change, one on the embedded set glyphs, and one that pre-trains (then: pmeta train NAME --init RUN):
   {names}
 
 pmeta train NAME --help lists every option with its value there."""
@@ -31,7 +33,7 @@ def main(argv: list[str]) -> None:
         raise ValueError(
             "--out names the run folder, got none: say where to keep the run, as in --out runs/first."
         )
-    if isinstance(config, ImageConfig) and not config.data:
+    if isinstance(config, ImageConfig | PretrainConfig) and not config.data:
         raise ValueError(
             "--data names the pictures, got none: give --data DIR, or --data glyphs for the embedded set."
         )
@@ -39,6 +41,8 @@ def main(argv: list[str]) -> None:
 
     if isinstance(config, RLConfig):
         from pmeta.rl.train import train
+    elif isinstance(config, PretrainConfig):
+        from pmeta.training.pretrain import pretrain as train  # type: ignore[assignment]
     else:
         from pmeta.training.train import train  # type: ignore[assignment]
 
@@ -64,6 +68,13 @@ def parse(argv: list[str]) -> Any:
 
 
 def _report(out: str, best: dict[str, Any]) -> None:
+    if "val_1shot" in best:
+        print(
+            f"best: {best['val_1shot']:.2f} % (1-shot), {best['val_5shot']:.2f} % (5-shot) by nearest centroid on"
+            f" validation after {best['epoch']} epochs"
+        )
+        print(f"kept in {out}/best.safetensors; next: pmeta train NAME --init {out}")
+        return
     unit, score = ("", best["val_after"]) if "val_after" in best else (" %", best["val_accuracy"])
     reached = (
         f"{score:.2f} ± {best['val_ci95']:.2f}{unit} on validation after {best['tasks']} tasks"

@@ -19,6 +19,7 @@ from pmeta.network.take_in import take_in
 from pmeta.training.config import ImageConfig, parse_bytes
 from pmeta.training.evaluate import TaskResult, evaluate_task, evaluation_loop
 from pmeta.training.log import Log
+from pmeta.training.pretrain_config import PretrainConfig
 from pmeta.training.run_folder import Run
 from pmeta.training.workers import Group
 
@@ -91,21 +92,27 @@ def build(
 ) -> tuple[Network, Meta]:
     """The network of a run, and what is trained of it as it is before the training."""
     generator = torch.Generator().manual_seed(config.seed)
-    model: torch.nn.Module
-    if config.backbone == "4conv":
-        model = FourConv(
-            config.n_way, image, config.channels, config.groups, config.norm, config.pool
-        )
-    else:
-        widths = tuple(config.channels * 2**b for b in range(1, 5))
-        model = ResNet12(config.n_way, image, widths, config.groups, config.norm, config.pool)
-    net = take_in(
-        initialise(model, generator).to(device),
-        torch.zeros(1, *image, device=device),
-        batch_norm=True,
-    )
+    model = new_model(config, config.n_way, image, config.norm, generator)
+    net = take_in(model.to(device), torch.zeros(1, *image, device=device), batch_norm=True)
     meta = init_meta(net, config.method_row(), config.inner_steps, config.alpha_0, generator)
     return net, dataclasses.replace(meta.map(lambda t: t.to(device)), mask=meta.mask.to(device))
+
+
+def new_model(
+    config: ImageConfig | PretrainConfig,
+    classes: int,
+    image: tuple[int, int, int],
+    norm: str,
+    generator: torch.Generator,
+) -> torch.nn.Module:
+    """The backbone of a run with weights drawn from `generator`."""
+    model: torch.nn.Module
+    if config.backbone == "4conv":
+        model = FourConv(classes, image, config.channels, config.groups, norm, config.pool)
+    else:
+        widths = tuple(config.channels * 2**b for b in range(1, 5))
+        model = ResNet12(classes, image, widths, config.groups, norm, config.pool)
+    return initialise(model, generator)
 
 
 def training_loop(net: Network, config: ImageConfig) -> InnerLoop:

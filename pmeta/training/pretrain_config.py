@@ -1,0 +1,102 @@
+"""The settings of pre-training: ordinary classification of the training classes, before meta-training."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class PretrainConfig:
+    """Pre-train a network as a classifier of the training classes; `pmeta train NAME --init RUN` goes on from it."""
+
+    data: str = ""
+    """Folder, .tar or .zip of classes (ROOT/{train,val,test}/CLASS/*.jpg), or the embedded set `glyphs`."""
+    out: str = ""
+    """Run folder. A run that is there already is continued."""
+    backbone: Literal["4conv", "resnet12"] = "4conv"
+    """The network."""
+    channels: int = 32
+    """Channels of each block of 4Conv; ResNet12 has this number times 2, 4, 8 and 16."""
+    groups: int = 8
+    """Groups of each group norm."""
+    pool: Literal["max", "average"] = "max"
+    """Pooling (Table 5)."""
+    image_size: int = 84
+    """Images are fitted to this size."""
+    crop_size: int = 64
+    """Training crops are fitted to this size; smaller ones take less time, and the network sees validation images whole."""
+    least_area: float = 0.4
+    """The least share of an image that a training crop shows."""
+    jitter: float = 0.3
+    """Brightness, contrast and colour of a training crop are multiplied by factors within 1 +- this."""
+    epochs: int = 40
+    """Passes over the training images."""
+    batch: int = 32
+    """Images in one update."""
+    lr: float = 2e-3
+    """Step size of AdamW at its highest; it rises over the first tenth of the updates, then falls along a cosine to 0."""
+    weight_decay: float = 0.05
+    """Of convs and head, times the step size."""
+    label_smoothing: float = 0.1
+    """Share of the target that is spread over all classes."""
+    val_tasks: int = 500
+    """Few-shot tasks (5 classes, 1 and 5 samples) of each validation, which follows each epoch."""
+    val_images: int = 200
+    """Images of each validation class that the tasks are drawn from."""
+    seed: int = 0
+    """Of the weights, the order of the images and their augmentation."""
+    workers: int = 0
+    """Processes that share the images of a batch; 0: one for each core, or for each GPU."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to compute; auto: on the GPU if there is one."""
+
+    def __post_init__(self) -> None:
+        counts = (
+            "channels",
+            "image_size",
+            "crop_size",
+            "epochs",
+            "batch",
+            "val_tasks",
+            "val_images",
+        )
+        for name in counts:
+            if getattr(self, name) < 1:
+                raise ValueError(f"--{_flag(name)} must be at least 1, got {getattr(self, name)}.")
+        if self.groups < 1 or self.channels % self.groups:
+            raise ValueError(
+                f"--groups must divide --channels, got {self.groups} groups for {self.channels} channels."
+            )
+        if not 0 < self.lr < math.inf:
+            raise ValueError(f"--lr must be positive, got {self.lr}.")
+        if not 0 < self.least_area <= 1:
+            raise ValueError(
+                f"--least-area is a share of the image in (0, 1], got {self.least_area}: at 0 nothing is seen."
+            )
+        for name in ("jitter", "label_smoothing"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(
+                    f"--{_flag(name)} must be in [0, 1), got {getattr(self, name)}: 0 turns it off."
+                )
+        if not 0 <= self.weight_decay < math.inf:
+            raise ValueError(
+                f"--weight-decay must not be negative, got {self.weight_decay}: 0 turns it off."
+            )
+        if self.seed < 0 or self.workers < 0:
+            raise ValueError(
+                f"--seed and --workers must not be negative, got {self.seed} and {self.workers}."
+            )
+
+    def most_workers(self, count: int) -> int:
+        """How many of so many processes are of use: no more than a batch has images."""
+        return min(count, self.batch)
+
+
+def _flag(name: str) -> str:
+    return name.replace("_", "-")
+
+
+NAMED: dict[str, PretrainConfig] = {
+    "miniimagenet-4conv-pretrain": PretrainConfig(),
+}
+"""Configurations by the name that `pmeta train NAME` takes."""
