@@ -31,6 +31,7 @@ from pmeta.method.learned import Meta, init_meta
 from pmeta.method.methods import METHODS, Method
 from pmeta.method.outer import Outer, Schedule
 from pmeta.network.layers import Network
+from pmeta.network.tape import forward
 from pmeta.training.workers import keep_freed_memory
 
 QUERIES, TRAIN_SEED, TEST_SEED = 15, 7, 9
@@ -139,7 +140,7 @@ def test(net: Network, method: Method, meta: Meta, tasks: list[Any]) -> Found:
     for x, y, x_query, y_query in tasks:
         adapted = loop.adapt(meta, (x, y))
         with torch.no_grad():
-            output, _ = net.run(adapted.w, x_query, pool_first=True)
+            output, _ = forward(net, adapted.w, x_query, pool_first=True)
         results.append(
             (
                 float(F.cross_entropy(output, y_query)),

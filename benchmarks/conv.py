@@ -18,7 +18,7 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from pmeta.fast import conv_c as conv_compiled
+from pmeta.fast import conv_c
 
 LAYERS = {"conv1": (3, 84), "conv2": (32, 42), "conv3": (32, 21), "conv4": (32, 10)}
 Pass = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -38,11 +38,11 @@ def _gradient(of: int) -> Pass:
 
 PASSES: dict[str, tuple[Pass, Pass]] = {
     "output": (
-        lambda g, x, w: conv_compiled.output(x, w),
+        lambda g, x, w: conv_c.output(x, w),
         lambda g, x, w: torch.conv2d(x, w, padding=1),
     ),
-    "input gradient": (lambda g, x, w: conv_compiled.input_gradient(g, w), _gradient(0)),
-    "weight gradient": (lambda g, x, w: conv_compiled.weight_gradient(g, x, w), _gradient(1)),
+    "input gradient": (lambda g, x, w: conv_c.input_gradient(g, w), _gradient(0)),
+    "weight gradient": (lambda g, x, w: conv_c.weight_gradient(g, x, w), _gradient(1)),
 }
 
 

@@ -15,14 +15,13 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from pmeta.fast import norm_pool_c as norm_pool_compiled
-from pmeta.fast import norm_pool_torch as norm_pool_eager
+from pmeta.fast import norm_pool_c, norm_pool_torch
 
 BATCH, CHANNELS, SIZE, GROUPS, EPS = 5, 32, 84, 8, 1e-5
 
 
 def forward(x: Tensor, groups: int, eps: float) -> tuple[Tensor, ...]:
-    """As norm_pool_eager.forward with rising weights, without operations that a compiler cannot look into."""
+    """As norm_pool_torch.forward with rising weights, without operations that a compiler cannot look into."""
     height, width = x.shape[2:]
     rows = x.permute(0, 2, 3, 1).reshape(len(x), height * width, -1)
     mean_c, squares = rows.mean(1), (rows * rows).mean(1)
@@ -43,7 +42,7 @@ def forward(x: Tensor, groups: int, eps: float) -> tuple[Tensor, ...]:
 def backward(
     g: Tensor, x: Tensor, x_hat: Tensor, place: Tensor, mean: Tensor, r: Tensor, groups: int
 ) -> Tensor:
-    """As norm_pool_eager.backward for even sizes, likewise."""
+    """As norm_pool_torch.backward for even sizes, likewise."""
     n = x.shape[2] * x.shape[3]
     m, a = over_group(g.sum((2, 3)), groups) / n, over_group((g * x_hat).sum((2, 3)), groups) / n
     of_x = -a * r * r
@@ -84,8 +83,8 @@ def main() -> None:
     )
     print("| path | forward | backward | second backward |\n|---|---|---|---|")
     for name, module in (
-        ("PyTorch's operations", norm_pool_eager),
-        ("C kernels", norm_pool_compiled),
+        ("PyTorch's operations", norm_pool_torch),
+        ("C kernels", norm_pool_c),
     ):
         x_hat, v, place, mean, r = module.forward(x, weight, GROUPS, EPS)
         g_x, m, a = module.backward(g, None, x, x_hat, v, place, mean, r, GROUPS)

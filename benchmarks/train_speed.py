@@ -216,8 +216,8 @@ def ours(args: argparse.Namespace) -> Callable:
     from pmeta.fast import replay
     from pmeta.method.inner import InnerLoop
     from pmeta.method.learned import init_meta
+    from pmeta.method.meta_gradient import TaskGradients
     from pmeta.method.methods import METHODS
-    from pmeta.method.outer import TaskGradients
     from pmeta.network.take_in import take_in
     from pmeta.training.workers import keep_freed_memory
 

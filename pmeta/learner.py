@@ -18,15 +18,14 @@ from pmeta.cost.adaptation import Cost, cost
 from pmeta.data.tasks import SCALE, SHIFT
 from pmeta.method import methods
 from pmeta.method.inner import InnerLoop, Loss, cross_entropy
-from pmeta.method.learned import Weights, init_meta
+from pmeta.method.learned import init_meta
+from pmeta.method.meta_gradient import AnyTask
 from pmeta.method.outer import Outer, Schedule
 from pmeta.method.step_sizes import freeze, mu_fw_bound, updated_layers
+from pmeta.network.layers import Weights
 from pmeta.network.take_in import take_in
 from pmeta.training.run_folder import read_checkpoint, restored, write_checkpoint
 from pmeta.training.workers import keep_freed_memory
-
-Task = tuple[Any, Any, Any, Any]
-"""support_x, support_y, query_x, query_y."""
 
 
 class Learner:
@@ -69,7 +68,7 @@ class Learner:
 
     def meta_train(
         self,
-        tasks: Iterable[Task],
+        tasks: Iterable[AnyTask],
         n_tasks: int | None = None,
         meta_batch: int = 4,
         progress: bool = True,
@@ -181,6 +180,6 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
             m.training = was
 
 
-def _batches(tasks: Iterator[Task], size: int) -> Iterator[list[Task]]:
+def _batches(tasks: Iterator[AnyTask], size: int) -> Iterator[list[AnyTask]]:
     while batch := list(islice(tasks, size)):
         yield batch

@@ -12,10 +12,11 @@ from torch import Tensor, nn
 import pmeta
 from pmeta import device
 from pmeta.data import tasks as images
-from pmeta.learner import Learner, Task
+from pmeta.learner import Learner
 from pmeta.method.inner import InnerLoop
+from pmeta.method.meta_gradient import AnyTask, MetaGradient, task_gradient
 from pmeta.method.methods import METHODS, Method
-from pmeta.method.outer import MetaGradient, Outer, task_gradient
+from pmeta.method.outer import Outer
 from tests.helpers import nets
 
 SHAPE = (2, 9)
@@ -28,7 +29,7 @@ def learner(method: str) -> Learner:
     )
 
 
-def tasks(n: int) -> list[Task]:
+def tasks(n: int) -> list[AnyTask]:
     return [nets.task(SHAPE, seed=seed) for seed in range(n)]
 
 
@@ -143,7 +144,7 @@ def test_the_same_seed_gives_the_same_learner() -> None:
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-def endless() -> Iterator[Task]:
+def endless() -> Iterator[AnyTask]:
     while True:
         yield tasks(1)[0]
 

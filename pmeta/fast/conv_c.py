@@ -2,24 +2,16 @@
 
 import ctypes
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from pmeta.base.conv_shape import ConvShape
 from pmeta.fast import library as kernels
 from pmeta.fast.replay import kernel
 
 TILES, MOST_CHANNELS = 24, 128  # as in conv.c; with more channels PyTorch is faster
-
-
-class ConvShape(NamedTuple):
-    """What a conv layer is besides its weight."""
-
-    stride: tuple[int, ...]
-    padding: tuple[int, ...]
-    dilation: tuple[int, ...]
-    groups: int
 
 
 class Shape(ctypes.Structure):

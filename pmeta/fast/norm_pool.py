@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from pmeta.fast import norm_pool_c as norm_pool_compiled
-from pmeta.fast import norm_pool_torch as norm_pool_eager
+from pmeta.fast import norm_pool_c, norm_pool_torch
 from pmeta.fast.second_order import cheap_again
 
 TWICE = "a norm that is pooled first is differentiated twice at most, its channel means once: set pool_first=False for more."
@@ -38,7 +37,7 @@ def norm_pool(x: Tensor, weight: Tensor, groups: int, eps: float) -> Pooled:
 
 
 def _passes(x: Tensor) -> ModuleType:
-    return norm_pool_compiled if norm_pool_compiled.takes(x) else norm_pool_eager
+    return norm_pool_c if norm_pool_c.takes(x) else norm_pool_torch
 
 
 class NormPool(Function):

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from pmeta.fast import conv_c as conv_compiled
-from pmeta.fast.conv_c import ConvShape
+from pmeta.base.conv_shape import ConvShape
+from pmeta.fast import conv_c
 
 aten = torch.ops.aten
 
@@ -38,22 +38,22 @@ class Gate:
 
 def _output(x: Tensor, w: Tensor, s: ConvShape) -> Tensor:
     fits = x.shape[1] == w.shape[1]  # else PyTorch says what is wrong
-    if fits and conv_compiled.takes(x, w, s) and conv_compiled.is_wide(w):
-        return conv_compiled.output(x, w)
+    if fits and conv_c.takes(x, w, s) and conv_c.is_wide(w):
+        return conv_c.output(x, w)
     return aten.convolution(
         x, w, None, s.stride, s.padding, s.dilation, False, [0] * len(s.stride), s.groups
     )
 
 
 def _input_gradient(g: Tensor, x: Tensor, w: Tensor, s: ConvShape) -> Tensor:
-    if conv_compiled.takes(g, w, s) and conv_compiled.is_wide(w):
-        return conv_compiled.input_gradient(g, w)
+    if conv_c.takes(g, w, s) and conv_c.is_wide(w):
+        return conv_c.input_gradient(g, w)
     return _gradient(g, x, w, s, 0)
 
 
 def _weight_gradient(g: Tensor, x: Tensor, w: Tensor, s: ConvShape) -> Tensor:
-    if conv_compiled.takes(g, w, s) and (conv_compiled.is_wide(w) or conv_compiled.is_thin(w)):
-        return conv_compiled.weight_gradient(g, x, w)
+    if conv_c.takes(g, w, s) and (conv_c.is_wide(w) or conv_c.is_thin(w)):
+        return conv_c.weight_gradient(g, x, w)
     return _gradient(g, x, w, s, 1)
 
 

@@ -7,7 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pmeta.method.methods import Method
-from pmeta.network.layers import Layer, Network, channel_means
+from pmeta.method.weight_gradient import channel_means
+from pmeta.network.layers import Layer, Network
 
 
 def clip(pi: Tensor, rho: float) -> Tensor:

@@ -10,9 +10,11 @@ from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
 from pmeta.method.attention import Gammas
-from pmeta.method.learned import Meta, Weights
+from pmeta.method.learned import Meta
 from pmeta.method.methods import Method
-from pmeta.network.layers import Edit, Kept, Layer, Network, scale, unchanged, weight_gradients
+from pmeta.method.weight_gradient import scale, weight_gradients
+from pmeta.network.layers import Layer, Network, Weights
+from pmeta.network.tape import Edits, Kept, forward, unchanged
 
 Loss = Callable[[Any, Any], Tensor]
 """From the network's output and the targets of B samples to the loss of each. (B,)"""
@@ -143,19 +145,12 @@ class InnerLoop:
         alone = [layer.name for layer in live if layer.kind == "param"]
         if not self.second_order:
             w = {name: t.detach() for name, t in w.items()}
-        w = {
-            **w,
-            **{
-                name: w[name].detach().requires_grad_()
-                for name in alone
-                if not w[name].requires_grad
-            },
-        }
+        constant = [name for name in alone if not w[name].requires_grad]
+        w = {**w, **{name: w[name].detach().requires_grad_() for name in constant}}
         hooks: list[RemovableHandle] = []
         with torch.enable_grad():
-            output, tape = self.net.run(
-                w, part[0], tied, *self._edits(gammas, hooks), self.pool_first, kept
-            )
+            edits = self._edits(gammas, hooks)
+            output, tape = forward(self.net, w, part[0], tied, edits, self.pool_first, kept)
             total = _sum_of_losses(self.loss(output, part[1]), len(part[0])) / n
             inputs = [tape[layer.name].y for layer in tied] + [w[name] for name in alone]
             with tape.gate.shut():
@@ -169,35 +164,34 @@ class InnerLoop:
         scores: Scores = {}
         for layer, g_y in zip(tied, g[: len(tied)], strict=True):
             stored = tape[layer.name] if self.second_order else tape[layer.name].detached()
-            gamma_fw = gammas(layer, "fw", stored.seen) if self.method.sparse_fw == "w" else None
-            gamma_bw = (
-                gammas(layer, "bw", g_y, stored.share) if self.method.sparse_bw == "w" else None
-            )
-            g_w.update(
-                zip(
-                    layer.params,
-                    weight_gradients(layer, stored.x, g_y, gamma_fw, gamma_bw),
-                    strict=True,
-                )
-            )  # Eq. 13
+            gamma_fw = gamma_bw = None
+            if self.method.sparse_fw == "w":
+                gamma_fw = gammas(layer, "fw", stored.seen)
+            if self.method.sparse_bw == "w":
+                gamma_bw = gammas(layer, "bw", g_y, stored.share)
+            g_l = weight_gradients(layer, stored.x, g_y, gamma_fw, gamma_bw)  # Eq. 13
+            g_w.update(zip(layer.params, g_l, strict=True))
             scores[layer.name] = (gamma_fw, gamma_bw)
         return g_w, scores
 
-    def _edits(self, gammas: Gammas, hooks: list[RemovableHandle]) -> tuple[Edit, Edit]:
-        """What happens to x_{l-1} and, by hooks, to g(y_l) on their way: nothing, but for the ablations of Table 7."""
+    def _edits(self, gammas: Gammas, hooks: list[RemovableHandle]) -> Edits:
+        """What happens to x_{l-1} and, by hooks, to g(y_l) on their way.
+
+        Nothing, but for the ablations of Table 7."""
 
         def edit_x(layer: Layer, x: Tensor) -> Tensor:
             return scale(layer, x, gammas(layer, "fw", x))
 
         def edit_y(layer: Layer, y: Tensor) -> Tensor:
-            passed_on = y.view_as(
-                y
-            )  # a hook on y itself may come after autograd.grad has taken its gradient
+            # a hook on y itself may come after autograd.grad has taken its gradient
+            passed_on = y.view_as(y)
             hooks.append(passed_on.register_hook(lambda g: scale(layer, g, gammas(layer, "bw", g))))
             return passed_on
 
-        sparse_x, sparse_g_y = self.method.sparse_fw == "x", self.method.sparse_bw == "y"
-        return edit_x if sparse_x else unchanged, edit_y if sparse_g_y else unchanged
+        return Edits(
+            edit_x if self.method.sparse_fw == "x" else unchanged,
+            edit_y if self.method.sparse_bw == "y" else unchanged,
+        )
 
 
 def _sum_of_losses(losses: Tensor, n: int) -> Tensor:

@@ -8,9 +8,7 @@ from torch import Tensor
 
 from pmeta.method.attention import has_scores, init_attention, init_static
 from pmeta.method.methods import Method
-from pmeta.network.layers import Network
-
-Weights = dict[str, Tensor]
+from pmeta.network.layers import Network, Weights
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from pmeta.fast.conv_c import ConvShape
+from pmeta.base.conv_shape import ConvShape
 from pmeta.network.layers import BATCH_NORMS, Layer, Network
 from pmeta.network.trace import trace
 

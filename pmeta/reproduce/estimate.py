@@ -10,7 +10,7 @@ import torch
 
 from pmeta.cost.adaptation import cost, layer_names
 from pmeta.data.tasks import Task
-from pmeta.method.outer import task_gradient
+from pmeta.method.meta_gradient import task_gradient
 from pmeta.reproduce import evaluations
 from pmeta.reproduce.queue import Options, Step
 from pmeta.rl.config import RLConfig

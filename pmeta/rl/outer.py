@@ -11,9 +11,12 @@ from torch import Tensor
 from pmeta.base.errors import DivergedError
 from pmeta.method.inner import Adapted, InnerLoop
 from pmeta.method.learned import Meta
-from pmeta.method.outer import MetaGradient, Outer
+from pmeta.method.meta_gradient import MetaGradient
+from pmeta.method.outer import Outer
+from pmeta.network.layers import Weights
+from pmeta.network.tape import forward
 from pmeta.rl.config import RLConfig
-from pmeta.rl.policy import Array, Env, Episodes, Weights, rollout, sample
+from pmeta.rl.policy import Array, Env, Episodes, rollout, sample
 from pmeta.rl.trpo import Fisher, Query, kl, natural_step, surrogate
 from pmeta.training.workers import Group
 
@@ -152,7 +155,7 @@ def differentiate(
     total = {name: torch.zeros_like(t) for name, t in leaves.items()}
     loss, queries = torch.zeros((), dtype=meta.alpha.dtype), []
     for i, (support, (obs, target)) in enumerate(zip(data.support, data.query, strict=True)):
-        output, _ = loop.net.run(loop.adapt(meta, support).w, obs)
+        output, _ = forward(loop.net, loop.adapt(meta, support).w, obs)
         queries.append(
             Query(
                 obs,
@@ -180,7 +183,9 @@ def fisher_matrices(loop: InnerLoop, meta: Meta, data: Batch, episodes: int) -> 
     meta = meta.map(lambda t: t.detach().clone().requires_grad_())
     out = []
     for (x, y), (obs, _), mask in zip(data.support, data.query, data.after.mask, strict=True):
-        output, _ = loop.net.run(loop.adapt(meta, (x[:episodes], y[:episodes])).w, obs[:episodes])
+        output, _ = forward(
+            loop.net, loop.adapt(meta, (x[:episodes], y[:episodes])).w, obs[:episodes]
+        )
         out.append(Fisher(output, step_shares(mask[:episodes]), list(theta(meta).values())))
     return out
 
@@ -201,7 +206,7 @@ def measure(
     for support, query in zip(data.support, queries, strict=True):
         w = loop.adapt(meta, support).w
         with torch.no_grad():
-            new, _ = loop.net.run(w, query.obs)
+            new, _ = forward(loop.net, w, query.obs)
             loss.append(surrogate(new, query))
             divergence.append(kl(query.old, new, query.steps))
     return torch.stack(loss).sum(), torch.stack(divergence).sum()

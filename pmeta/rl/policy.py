@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pmeta.base.errors import DivergedError
+from pmeta.network.layers import Weights
 
 Array = NDArray[np.float64]
-Weights = dict[str, Tensor]
 
 
 class Env(Protocol):

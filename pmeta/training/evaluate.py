@@ -16,6 +16,7 @@ from pmeta.method.learned import Meta
 from pmeta.method.methods import Method
 from pmeta.method.step_sizes import updated_layers
 from pmeta.network.layers import Network
+from pmeta.network.tape import forward
 
 
 class TaskResult(NamedTuple):
@@ -42,7 +43,7 @@ def evaluate_task(loop: InnerLoop, meta: Meta, task: tuple[Any, Any, Any, Any]) 
     meta = replace(meta, mask=meta.updates())
     adapted = loop.adapt(meta, (support_x, support_y))
     with torch.no_grad():
-        output, _ = loop.net.run(adapted.w, query_x, pool_first=loop.pool_first)
+        output, _ = forward(loop.net, adapted.w, query_x, pool_first=loop.pool_first)
     seen = output[
         :, : int(support_y.max()) + 1
     ]  # a task may have fewer classes than the network has outputs

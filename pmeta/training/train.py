@@ -10,8 +10,9 @@ from pmeta.cost.adaptation import Cost, cost
 from pmeta.data.tasks import ImageSet, Task, check_enough, open_split, sample_task
 from pmeta.method.inner import InnerLoop
 from pmeta.method.learned import Meta, init_meta
+from pmeta.method.meta_gradient import MetaGradient
 from pmeta.method.methods import Method
-from pmeta.method.outer import MetaGradient, Outer, Schedule
+from pmeta.method.outer import Outer, Schedule
 from pmeta.method.step_sizes import fit_budget, mu_fw_bound, updated_layers
 from pmeta.network.backbones import FourConv, ResNet12, initialise
 from pmeta.network.layers import Network

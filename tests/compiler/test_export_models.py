@@ -14,6 +14,7 @@ from pmeta.device.binding import DeviceModel
 from pmeta.method.inner import InnerLoop
 from pmeta.method.methods import METHODS
 from pmeta.network.take_in import take_in
+from pmeta.network.tape import forward
 from tests.helpers.device_models import trained
 
 
@@ -126,7 +127,7 @@ def test_the_engine_equals_pytorch(name: str, method: str) -> None:
     )  # nan, where nothing is written
     x, y = torch.randn(3, *shape, generator=generator), torch.arange(3)
     with torch.no_grad():
-        expected = net.run(meta.w, x)[0].numpy()
+        expected = forward(net, meta.w, x)[0].numpy()
     np.testing.assert_allclose(
         device.scores(x.numpy()), expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max()
     )
@@ -153,7 +154,7 @@ def test_bytes_that_are_no_picture(method: str) -> None:
     )
     x = torch.randint(0, 256, (3, 20), generator=generator, dtype=torch.uint8)
     with torch.no_grad():
-        expected = net.run(meta.w, x * 0.01 - 1.0)[0].numpy()
+        expected = forward(net, meta.w, x * 0.01 - 1.0)[0].numpy()
     np.testing.assert_allclose(device.scores(x.numpy()), expected, rtol=1e-4, atol=1e-5)
 
 

@@ -15,6 +15,7 @@ from pmeta.device.binding import DeviceModel
 from pmeta.method.heads import among
 from pmeta.method.inner import InnerLoop, Loss, cross_entropy
 from pmeta.method.methods import METHODS, Method
+from pmeta.network.tape import forward
 from tests.helpers.device_golden import TOLERANCE, StepErrors, check, check_steps, step_errors
 from tests.helpers.device_models import Case, case, network, trained
 from tests.helpers.pictures import characters, scenes
@@ -335,7 +336,7 @@ def test_predictions_agree_over_100_tasks() -> None:
         )
         x = pattern[y] + 0.1 * torch.randn(15, 3, 28, 28, generator=generator)
         with torch.no_grad():
-            want = c.net.run(_adapted(loop, c, x[:5]), x[5:])[0].argmax(1).numpy()
+            want = forward(c.net, _adapted(loop, c, x[:5]), x[5:])[0].argmax(1).numpy()
         model.adapt(x[:5].numpy(), np.arange(5))
         got = model.predict(x[5:].numpy())
         agree, right = agree + int((got == want).sum()), right + int((got == y[5:].numpy()).sum())

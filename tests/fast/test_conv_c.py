@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from pmeta.fast import conv_c as conv_compiled
+from pmeta.base.conv_shape import ConvShape
+from pmeta.fast import conv_c, norm_pool_c
 from pmeta.fast import library as kernels
-from pmeta.fast import norm_pool_c as norm_pool_compiled
-from pmeta.fast.conv_c import PLAIN, ConvShape
+from pmeta.fast.conv_c import PLAIN
 from pmeta.fast.second_order import Conv
 from tests.helpers.nets import generator
 
@@ -50,7 +50,7 @@ def test_they_run_on_this_machine():
     if platform.machine() != "x86_64":
         pytest.skip("the kernels are for x86-64")
     assert kernels.library() is not None, "the C kernels could not be compiled"
-    assert conv_compiled.takes(images(1, 16, 4, 4, 0), torch.zeros(16, 16, 3, 3), PLAIN)
+    assert conv_c.takes(images(1, 16, 4, 4, 0), torch.zeros(16, 16, 3, 3), PLAIN)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -60,9 +60,9 @@ def test_output_and_both_gradients(size, inputs, outputs):
     x, g = images(b, inputs, h, w, 1), images(b, outputs, h, w, 2)
     weight = torch.randn(outputs, inputs, 3, 3, generator=generator(3))
     y, g_x, g_w = in_float64(x, weight, g)
-    close(conv_compiled.output(x, weight), y)
-    close(conv_compiled.input_gradient(g, weight), g_x)
-    close(conv_compiled.weight_gradient(g, x, weight), g_w)
+    close(conv_c.output(x, weight), y)
+    close(conv_c.input_gradient(g, weight), g_x)
+    close(conv_c.weight_gradient(g, x, weight), g_w)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -71,23 +71,23 @@ def test_weight_gradient_of_few_channels(size, inputs):
     b, h, w = size
     x, g = images(b, inputs, h, w, 1), images(b, 64, h, w, 2)
     weight = torch.zeros(64, inputs, 3, 3)
-    close(conv_compiled.weight_gradient(g, x, weight), in_float64(x, weight, g)[2])
+    close(conv_c.weight_gradient(g, x, weight), in_float64(x, weight, g)[2])
 
 
 def test_weights_and_inputs_of_any_layout():
     x, g = images(2, 3, 6, 6, 1), images(2, 32, 6, 6, 2)
     weight = torch.randn(32, 3, 3, 3, generator=generator(3))
     g_w = in_float64(x, weight, g)[2]
-    close(conv_compiled.weight_gradient(g, x.contiguous(), weight), g_w)
+    close(conv_c.weight_gradient(g, x.contiguous(), weight), g_w)
     x = images(2, 32, 6, 6, 1)
     weight = torch.randn(3, 3, 32, 32, generator=generator(3)).permute(2, 3, 0, 1)
-    close(conv_compiled.output(x, weight), in_float64(x, weight, g)[0])
+    close(conv_c.output(x, weight), in_float64(x, weight, g)[0])
 
 
 def test_a_nan_stays_in_its_image():
     x = images(2, 16, 6, 6, 1)
     x[0, 0, 2, 2] = torch.nan
-    y = conv_compiled.output(x, torch.ones(16, 16, 3, 3))
+    y = conv_c.output(x, torch.ones(16, 16, 3, 3))
     assert y[0].isnan().any()
     assert y[1].isfinite().all()
 
@@ -122,9 +122,9 @@ def test_what_is_left_to_pytorch():
         (x, w.to("meta"), PLAIN),
         (x, w[:, :1], ConvShape((1, 1), (1, 1), (1, 1), 16)),
     ]
-    assert not any(conv_compiled.takes(*case) for case in refused)
+    assert not any(conv_c.takes(*case) for case in refused)
     torch.set_num_threads(2)
-    assert not conv_compiled.takes(x, w, PLAIN)
+    assert not conv_c.takes(x, w, PLAIN)
     for shape, wide, thin in [
         ((16, 8), False, False),
         ((144, 16), False, False),
@@ -132,7 +132,7 @@ def test_what_is_left_to_pytorch():
         ((48, 4), False, False),
     ]:
         weight = torch.zeros(*shape, 3, 3)
-        assert (conv_compiled.is_wide(weight), conv_compiled.is_thin(weight)) == (wide, thin)
+        assert (conv_c.is_wide(weight), conv_c.is_thin(weight)) == (wide, thin)
 
 
 def test_an_input_of_other_channels_is_refused_as_by_pytorch():
@@ -156,17 +156,17 @@ def test_the_default_type_and_device_do_not_matter():
     thin, g_thin = images(2, 3, 6, 6, 4), torch.zeros(32, 3, 3, 3)
 
     def all_of_them() -> list[Tensor]:
-        pooled = norm_pool_compiled.forward(x, weight[0, :, 0, 0], 4, 1e-5)
+        pooled = norm_pool_c.forward(x, weight[0, :, 0, 0], 4, 1e-5)
         x_hat, _, place, mean, r = pooled
-        g_x, m, a = norm_pool_compiled.backward(x_hat, None, x, x_hat, None, place, mean, r, 4)
-        twice = norm_pool_compiled.twice(x, x_hat, x, x_hat, place, mean, r, m, a, 4)
+        g_x, m, a = norm_pool_c.backward(x_hat, None, x, x_hat, None, place, mean, r, 4)
+        twice = norm_pool_c.twice(x, x_hat, x, x_hat, place, mean, r, m, a, 4)
         gradients = [
-            conv_compiled.weight_gradient(g, x, weight),
-            conv_compiled.weight_gradient(g, thin, g_thin),
+            conv_c.weight_gradient(g, x, weight),
+            conv_c.weight_gradient(g, thin, g_thin),
         ]
         return [
-            conv_compiled.output(x, weight),
-            conv_compiled.input_gradient(g, weight),
+            conv_c.output(x, weight),
+            conv_c.input_gradient(g, weight),
             *gradients,
             *pooled,
             g_x,
@@ -186,7 +186,7 @@ def test_a_batch_of_no_images():
     g_x, g_w = torch.autograd.grad(y, (x, w), torch.empty_like(y))
     assert (y.shape, g_x.shape) == (x.shape, x.shape)
     assert not g_w.any()
-    assert not conv_compiled.weight_gradient(
+    assert not conv_c.weight_gradient(
         images(0, 32, 6, 6, 0), images(0, 3, 6, 6, 0), torch.ones(32, 3, 3, 3)
     ).any()
 
@@ -195,7 +195,7 @@ def test_parts_of_larger_tensors():
     many = torch.randn(2 * 6 * 6 * 16 + 3, generator=generator(1))
     x = many[3:].view(2, 6, 6, 16).permute(0, 3, 1, 2)  # not at a multiple of 16 bytes
     weight = torch.randn(16 * 16 * 9 + 1, generator=generator(2))[1:].view(16, 16, 3, 3)
-    close(conv_compiled.output(x, weight), in_float64(x, weight, x)[0])
+    close(conv_c.output(x, weight), in_float64(x, weight, x)[0])
     channels = torch.randn(2, 6, 6, 32, generator=generator(3)).permute(0, 3, 1, 2)[:, :16]
-    assert not conv_compiled.takes(channels, weight, PLAIN)
-    assert not conv_compiled.takes(x[:1].expand(3, -1, -1, -1), weight, PLAIN)
+    assert not conv_c.takes(channels, weight, PLAIN)
+    assert not conv_c.takes(x[:1].expand(3, -1, -1, -1), weight, PLAIN)

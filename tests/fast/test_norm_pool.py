@@ -7,8 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pmeta.fast import norm_pool_c as norm_pool_compiled
-from pmeta.fast import norm_pool_torch as norm_pool_eager
+from pmeta.fast import norm_pool_c, norm_pool_torch
 from pmeta.fast.norm_pool import norm_pool
 from tests.helpers.nets import generator
 
@@ -87,7 +86,7 @@ def test_memory_layout_of_the_input_does_not_matter():
 
 @pytest.mark.parametrize("size", [*SIZES, (2, 36, 9, 8)])
 def test_the_c_kernels_give_what_the_eager_passes_give_in_float64(size):
-    assert norm_pool_compiled.takes(torch.zeros(size)), "the C kernels could not be compiled"
+    assert norm_pool_c.takes(torch.zeros(size)), "the C kernels could not be compiled"
     x = torch.randn(size, generator=generator(), dtype=torch.float64).contiguous(
         memory_format=torch.channels_last
     )
@@ -119,8 +118,8 @@ def test_the_c_kernels_give_what_the_eager_passes_give_in_float64(size):
         ]
 
     for c, eager in zip(
-        passes(norm_pool_compiled, torch.float32),
-        passes(norm_pool_eager, torch.float64),
+        passes(norm_pool_c, torch.float32),
+        passes(norm_pool_torch, torch.float64),
         strict=True,
     ):
         torch.testing.assert_close(c.double(), eager, rtol=2e-5, atol=2e-5)
@@ -128,5 +127,5 @@ def test_the_c_kernels_give_what_the_eager_passes_give_in_float64(size):
 
 def test_the_c_kernels_choose_a_nan_as_pytorch_does():
     x = torch.tensor([[1.0, float("nan")], [3.0, 2.0]]).view(1, 1, 2, 2)
-    x_hat, *_ = norm_pool_compiled.forward(x, torch.ones(1), 1, 1e-5)
+    x_hat, *_ = norm_pool_c.forward(x, torch.ones(1), 1, 1e-5)
     assert x_hat.isnan().all()

@@ -9,10 +9,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pmeta.method.inner import InnerLoop
+from pmeta.method.meta_gradient import task_gradient
 from pmeta.method.methods import METHODS, Method
-from pmeta.method.outer import task_gradient
 from pmeta.network.backbones import FourConv, ResNet12
 from pmeta.network.layers import Network
+from pmeta.network.tape import forward
 from tests.helpers.nets import meta_of, network, task
 
 ABLATIONS = {
@@ -108,7 +109,7 @@ def test_a_pooled_norm_is_held_at_a_quarter_of_the_places_with_its_channel_means
     net = network(FourConv(3, (3, 18, 18), channels=8, groups=2), (3, 18, 18))
     x = task((3, 18, 18))[0]
     full, pooled = (
-        net.run(net.weights(), x, net.layers, pool_first=first)[1] for first in (False, True)
+        forward(net, net.weights(), x, net.layers, pool_first=first)[1] for first in (False, True)
     )
     assert full["norm1"].x.shape == (5, 8, 18, 18)
     assert pooled["norm1"].x.shape == (5, 8, 9, 9)

@@ -14,8 +14,8 @@ from pmeta.fast import replay
 from pmeta.fast.replay import NotReplayableError, Replay, Replays
 from pmeta.method.inner import InnerLoop, Loss, cross_entropy
 from pmeta.method.learned import Meta
+from pmeta.method.meta_gradient import MetaGradient, TaskGradients, task_gradient
 from pmeta.method.methods import METHODS
-from pmeta.method.outer import MetaGradient, TaskGradients, task_gradient
 from pmeta.network.take_in import take_in
 from tests.helpers import nets
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
-from pmeta.fast.conv_c import ConvShape
+from pmeta.base.conv_shape import ConvShape
 from pmeta.fast.second_order import Conv, ConvInputGrad, ConvWeightGrad, Gate, normalise
 from tests.helpers.nets import generator
 

@@ -8,12 +8,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pmeta.method.learned import Meta, init_meta
+from pmeta.method.meta_gradient import AnyTask
 from pmeta.method.methods import Method
-from pmeta.network.backbones import initialise
+from pmeta.network.backbones import FourConv, ResNet12, initialise
 from pmeta.network.layers import Network
 from pmeta.network.take_in import take_in
-
-Task = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -101,7 +100,7 @@ def network(model: nn.Module, shape: tuple[int, ...], **kwargs: Any) -> Network:
     return take_in(model, torch.zeros(1, *shape, dtype=torch.float64), **kwargs)
 
 
-def task(shape: tuple[int, ...], n_support: int = 5, n_query: int = 4, seed: int = 3) -> Task:
+def task(shape: tuple[int, ...], n_support: int = 5, n_query: int = 4, seed: int = 3) -> AnyTask:
     """Support x and y, query x and y of a 3-way task in float64."""
     g = generator(seed)
     x = torch.randn(n_support + n_query, *shape, generator=g, dtype=torch.float64)
@@ -131,3 +130,20 @@ def meta_of(
 
 def changed(meta: Meta, w: dict[str, Tensor]) -> set[str]:
     return {name for name, t in w.items() if not torch.equal(t, meta.w[name])}
+
+
+NETS: dict[str, Callable[[], tuple[Network, tuple[int, ...]]]] = {
+    "residual": lambda: (network(Residual(), (2, 6, 6)), (2, 6, 6)),
+    "separable": lambda: (network(Separable(), (2, 8, 8)), (2, 8, 8)),
+    "signal": lambda: (network(Signal(), (2, 9)), (2, 9)),
+    "batch norm": lambda: (
+        network(Separable(4, batch_norm), (2, 8, 8), batch_norm=True),
+        (2, 8, 8),
+    ),
+    "4Conv": lambda: (network(FourConv(3, (3, 16, 16), 8, 4), (3, 16, 16)), (3, 16, 16)),
+    "ResNet12": lambda: (network(ResNet12(3, (3, 8, 8), (8, 8)), (3, 8, 8)), (3, 8, 8)),
+}
+
+
+def draw(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=generator(seed), dtype=torch.float64)

@@ -12,6 +12,7 @@ from pmeta.method.learned import Meta, init_meta
 from pmeta.method.methods import METHODS, Method
 from pmeta.network.layers import Network
 from pmeta.network.take_in import take_in
+from pmeta.network.tape import forward
 from tests.helpers.nets import (
     Residual,
     Separable,
@@ -60,7 +61,7 @@ class TestByHand:
             .w
         )
         assert (w["0.weight"].item(), w["1.weight"].item()) == (-3, 1)
-        loss = half_square(self.net.run(w, self.x)[0], self.y).sum()
+        loss = half_square(forward(self.net, w, self.x)[0], self.y).sum()
         p = meta.parameters()
         g = torch.autograd.grad(loss, list(p.values()))
         return {name: t.flatten().tolist() for name, t in zip(p, g, strict=True)}
@@ -133,7 +134,7 @@ def test_attention_gets_its_gradient_in_first_order() -> None:
     loop = InnerLoop(net, replace(ATTENTION, clip_ratio_fw=0.0, clip_ratio_bw=0.0), half_square)
     adapted = loop.adapt(meta, (torch.ones(1, 2), -torch.ones(1))).w
     assert adapted["0.weight"].tolist() == [[-2, -2]]
-    loss = half_square(net.run(adapted, torch.tensor([[1.0, 0.0]]))[0], torch.zeros(1)).sum()
+    loss = half_square(forward(net, adapted, torch.tensor([[1.0, 0.0]]))[0], torch.zeros(1)).sum()
     assert torch.autograd.grad(loss, attention["0.fw.b2"])[0].tolist() == [2, -2]
 
 
@@ -215,7 +216,7 @@ def test_vectorised_accumulation_is_the_looped_one(
     for vectorised in (True, False):
         loop = InnerLoop(net, ATTENTION, batch=batch, vectorised=vectorised, second_order=True)
         w = loop.adapt(meta, (sx, sy)).w
-        loss = cross_entropy(net.run(w, qx)[0], qy).mean()
+        loss = cross_entropy(forward(net, w, qx)[0], qy).mean()
         results.append((w, torch.autograd.grad(loss, list(meta.parameters().values()))))
     torch.testing.assert_close(results[0], results[1], rtol=1e-11, atol=1e-12)
 

@@ -15,14 +15,15 @@ from torch import Tensor, nn
 
 from pmeta.method.inner import InnerLoop, Loss, cross_entropy
 from pmeta.method.learned import Meta
+from pmeta.method.meta_gradient import AnyTask
 from pmeta.method.methods import Method
 from pmeta.network.backbones import MLPPolicy
+from pmeta.network.tape import forward
 from tests.helpers.nets import (
     Pooled,
     Residual,
     Separable,
     Signal,
-    Task,
     generator,
     meta_of,
     network,
@@ -41,9 +42,9 @@ NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 }
 
 
-def query_loss(loop: InnerLoop, meta: Meta, task: Task) -> Tensor:
+def query_loss(loop: InnerLoop, meta: Meta, task: AnyTask) -> Tensor:
     w = loop.adapt(meta, task[:2]).w
-    return loop.loss(loop.net.run(w, task[2])[0], task[3]).mean()
+    return loop.loss(forward(loop.net, w, task[2])[0], task[3]).mean()
 
 
 def central(f: Callable[[float], float], h: float) -> float:
@@ -75,7 +76,7 @@ def single(g: Tensor) -> Tensor:
 def check_outer_gradient(
     loop: InnerLoop,
     meta: Meta,
-    task: Task,
+    task: AnyTask,
     direction: Callable[[Tensor], Tensor] = leaning,
     only: str = "",
 ) -> None:

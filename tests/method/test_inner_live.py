@@ -12,8 +12,8 @@ from torch.func import functional_call
 from pmeta.fast import second_order as autograd
 from pmeta.method.inner import InnerLoop, cross_entropy
 from pmeta.method.methods import METHODS, Method
-from pmeta.network import layers
-from pmeta.network.layers import Network
+from pmeta.network import tape
+from pmeta.network.layers import Layer, Network
 from pmeta.network.take_in import take_in
 from tests.helpers.nets import Pooled, Residual, Separable, changed, meta_of, network, task
 
@@ -64,16 +64,16 @@ def test_layers_below_the_first_updated_one_are_computed_once_and_nothing_else_c
         task(shape)[:2],
     )
     runs: list[str] = []
-    original = layers._forward
+    original = tape.computed
 
-    def counting(layer: layers.Layer, *arguments: Any) -> layers.Record:
+    def counting(layer: Layer, *arguments: Any) -> tape.Record:
         runs.append(layer.name)
         return original(layer, *arguments)
 
     def squares(w: dict[str, Tensor]) -> Tensor:
         return torch.stack([(t**2).sum() for t in w.values()]).sum()
 
-    monkeypatch.setattr(layers, "_forward", counting)
+    monkeypatch.setattr(tape, "computed", counting)
     w = meta.w
     for k in range(3):
         w, _ = loop.step(meta, w, k, support)

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import pmeta
-from pmeta.fast.conv_c import ConvShape
+from pmeta.base.conv_shape import ConvShape
 from pmeta.network.backbones import MLPPolicy
 from pmeta.network.take_in import replace_batch_norm, take_in
 from tests.helpers.nets import Residual, Separable, Signal

@@ -12,6 +12,7 @@ from pmeta.method.inner import InnerLoop
 from pmeta.method.learned import init_meta
 from pmeta.method.methods import METHODS
 from pmeta.method.outer import Outer
+from pmeta.network.tape import forward
 from pmeta.rl import outer as rl_outer
 from pmeta.rl.config import RLConfig
 from pmeta.rl.navigation import Navigation
@@ -76,7 +77,9 @@ def mean_kl(loop, meta, data, old, episodes):
     for (x, y), (obs, _), mask, o in zip(
         data.support, data.query, data.after.mask, old, strict=True
     ):
-        output, _ = loop.net.run(loop.adapt(meta, (x[:episodes], y[:episodes])).w, obs[:episodes])
+        output, _ = forward(
+            loop.net, loop.adapt(meta, (x[:episodes], y[:episodes])).w, obs[:episodes]
+        )
         total = total + kl(o, output, step_shares(mask[:episodes]))
     return total
 
@@ -89,7 +92,7 @@ def test_fisher_product_equals_double_backward_of_the_kl(name, episodes):
     old = []
     for (x, y), (obs, _) in zip(data.support, data.query, strict=True):
         w = dataclasses.replace(loop, second_order=True).adapt(meta, (x[:episodes], y[:episodes])).w
-        output, _ = loop.net.run(w, obs[:episodes])
+        output, _ = forward(loop.net, w, obs[:episodes])
         old.append(tuple(t.detach() for t in output))
     leaves = list(theta(meta).values())
     generator = torch.Generator().manual_seed(1)
@@ -131,7 +134,7 @@ def test_second_order_term_is_in_the_gradient():
     first = torch.zeros_like(meta.w["fc2.weight"])
     for support, (obs, target), mask in zip(data.support, data.query, data.after.mask, strict=True):
         w = {n: t.detach().requires_grad_() for n, t in loop.adapt(meta, support).w.items()}
-        output, _ = loop.net.run(w, obs)
+        output, _ = forward(loop.net, w, obs)
         query = Query(obs, target, step_shares(mask), tuple(t.detach() for t in output))
         first += torch.autograd.grad(surrogate(output, query), w["fc2.weight"])[0]
     assert (full["w/fc2.weight"] - first).norm() > 1e-2 * first.norm()

@@ -11,7 +11,8 @@ import torch
 from rich.console import Console
 
 from pmeta.cost.adaptation import cost
-from pmeta.method.outer import MetaGradient, Outer, Schedule
+from pmeta.method.meta_gradient import MetaGradient
+from pmeta.method.outer import Outer, Schedule
 from pmeta.training.config import ImageConfig
 from pmeta.training.log import Log
 from pmeta.training.run_folder import Run

@@ -15,7 +15,8 @@ import torch
 from pmeta import cli
 from pmeta.base.errors import DivergedError, WorkerDiedError
 from pmeta.data.tasks import open_split
-from pmeta.method.outer import MetaGradient, Outer, TaskGradients
+from pmeta.method.meta_gradient import MetaGradient, TaskGradients
+from pmeta.method.outer import Outer
 from pmeta.training import workers
 from pmeta.training.config import ImageConfig, parse_bytes
 from pmeta.training.train import add_up, build, task, training_loop

@@ -1,43 +1,16 @@
-"""Layers and the tape: our forward pass is the model's own, our weight gradients are autograd's."""
-
-from collections.abc import Callable
+"""Our weight gradients are autograd's, and scores multiply them sample by sample."""
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import functional_call
 
-from pmeta.network.backbones import FourConv, MLPPolicy, ResNet12
-from pmeta.network.layers import Layer, Network, channel_means, scale, weight_gradients
+from pmeta.method.weight_gradient import channel_means, scale, weight_gradients
+from pmeta.network.backbones import MLPPolicy
+from pmeta.network.layers import Layer
 from pmeta.network.take_in import take_in
-from tests.helpers.nets import Residual, Separable, Signal, batch_norm, generator, network
-
-NETS: dict[str, Callable[[], tuple[Network, tuple[int, ...]]]] = {
-    "residual": lambda: (network(Residual(), (2, 6, 6)), (2, 6, 6)),
-    "separable": lambda: (network(Separable(), (2, 8, 8)), (2, 8, 8)),
-    "signal": lambda: (network(Signal(), (2, 9)), (2, 9)),
-    "batch norm": lambda: (
-        network(Separable(4, batch_norm), (2, 8, 8), batch_norm=True),
-        (2, 8, 8),
-    ),
-    "4Conv": lambda: (network(FourConv(3, (3, 16, 16), 8, 4), (3, 16, 16)), (3, 16, 16)),
-    "ResNet12": lambda: (network(ResNet12(3, (3, 8, 8), (8, 8)), (3, 8, 8)), (3, 8, 8)),
-}
-
-
-def draw(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=generator(seed), dtype=torch.float64)
-
-
-def plain(net: Network, w: dict[str, Tensor], x: Tensor) -> Tensor:
-    return functional_call(net.model, w, (x,))
-
-
-@pytest.mark.parametrize("name", NETS)
-def test_the_forward_pass_is_the_models_own(name: str) -> None:
-    net, shape = NETS[name]()
-    x, w = draw(4, *shape), {name: t + 0.1 for name, t in net.weights().items()}
-    torch.testing.assert_close(net.run(w, x)[0], plain(net, w, x), rtol=1e-11, atol=1e-12)
+from pmeta.network.tape import forward
+from tests.helpers.nets import NETS, Residual, Separable, draw, network
 
 
 @pytest.mark.parametrize("name", NETS)
@@ -47,9 +20,13 @@ def test_weight_gradients_are_those_of_autograd(name: str) -> None:
     x, u = draw(4, *shape), draw(4, 3, seed=1)
     w = {name: t.requires_grad_() for name, t in net.weights().items()}
     expected = dict(
-        zip(w, torch.autograd.grad((plain(net, w, x) * u).sum(), list(w.values())), strict=True)
+        zip(
+            w,
+            torch.autograd.grad((functional_call(net.model, w, (x,)) * u).sum(), list(w.values())),
+            strict=True,
+        )
     )
-    output, tape = net.run(w, x, net.layers)
+    output, tape = forward(net, w, x, net.layers)
     g_y = torch.autograd.grad((output * u).sum(), [tape[layer.name].y for layer in net.layers])
     for layer, g in zip(net.layers, g_y, strict=True):
         ours = weight_gradients(layer, tape[layer.name].x, g, None, None)
@@ -61,7 +38,7 @@ def test_scores_multiply_the_gradient_of_each_sample(name: str) -> None:
     """gamma_bw[f] gamma_fw[c] g(w)[f, c] sample by sample (Eqs. 12 and 13), a bias by gamma_bw alone; shared and by rows."""
     net, shape = NETS[name]()
     w, x, u = net.weights(), draw(3, *shape), draw(3, 3, seed=1)
-    output, tape = net.run(w, x, net.layers)
+    output, tape = forward(net, w, x, net.layers)
     g_y = torch.autograd.grad((output * u).sum(), [tape[layer.name].y for layer in net.layers])
     for layer, g in zip(net.layers, g_y, strict=True):
         fw, bw = draw(3, layer.c_in, seed=2), draw(3, layer.c_out, seed=3)
@@ -123,77 +100,11 @@ def test_scores_that_miss_each_other() -> None:
     assert bias.ne(0).tolist() == [False, False, True, True]
 
 
-def test_the_tape_holds_what_was_asked_for() -> None:
-    """x_{l-1} and y_l; of a norm the normalized input (Sec. 3.5.2)."""
-    net, shape = NETS["residual"]()
-    w, x = net.weights(), draw(2, *shape)
-    _, tape = net.run(w, x, net.layers[:2])
-    assert list(tape) == ["conv1", "norm1"]
-    assert torch.equal(tape["conv1"].x, x)
-    expected = nn.functional.group_norm(tape["conv1"].y, 2)
-    torch.testing.assert_close(tape["norm1"].x, expected, rtol=1e-11, atol=1e-12)
-    assert net.run(w, x)[1] == {}
-
-
-def test_nothing_below_the_tape_is_in_the_graph() -> None:
-    """With weights that need no gradient the lowest layer on the tape is where the graph begins."""
-    net, shape = NETS["residual"]()
-    output, tape = net.run(net.weights(), draw(2, *shape), net.layers[3:])
-    assert tape["norm2"].y.is_leaf
-    assert tape["norm2"].y.requires_grad
-    assert not tape["norm2"].x.requires_grad
-    assert tape["skip"].y.is_leaf
-    assert not tape["fc"].y.is_leaf
-    assert output.requires_grad
-    assert not net.run(net.weights(), draw(2, *shape))[0].requires_grad
-
-
-def test_edits_touch_the_taped_layers_alone() -> None:
-    net, shape = NETS["residual"]()
-    w, x = net.weights(), draw(2, *shape)
-    seen: list[tuple[str, str, tuple[int, ...]]] = []
-
-    def edit(side: str) -> Callable[[Layer, Tensor], Tensor]:
-        def noted(layer: Layer, t: Tensor) -> Tensor:
-            seen.append((side, layer.name, tuple(t.shape)))
-            return 2 * t
-
-        return noted
-
-    _, tape = net.run(w, x, [net.layers[1]], edit("x"), edit("y"))
-    assert seen == [("x", "norm1", (2, 4, 6, 6)), ("y", "norm1", (2, 4, 6, 6))]
-    _, plain_tape = net.run(w, x, [net.layers[1]])
-    torch.testing.assert_close(tape["norm1"].x, 2 * plain_tape["norm1"].x)
-
-
-def test_modules_get_their_own_forward_back() -> None:
-    net, shape = NETS["separable"]()
-    forwards = {name: m.forward for name, m in net.model.named_modules()}
-    x, w = draw(2, *shape), net.weights()
-    before = plain(net, w, x)
-    net.run(w, x)
-    with pytest.raises(RuntimeError):
-        net.run(w, draw(2, 5, 8, 8))  # five channels for two
-    assert {name: m.forward for name, m in net.model.named_modules()} == forwards
-    assert not any("forward" in vars(m) for m in net.model.modules())
-    assert torch.equal(plain(net, w, x), before)
-
-
-def test_the_model_keeps_its_weights() -> None:
-    net, shape = NETS["separable"]()
-    before = {name: t.clone() for name, t in net.model.state_dict().items()}
-    w = {name: (t + 1).requires_grad_() for name, t in net.weights().items()}
-    output, _ = net.run(w, draw(2, *shape), net.layers)
-    output.sum().backward()
-    assert all(torch.equal(t, before[name]) for name, t in net.model.state_dict().items())
-    assert all(p.grad is None for p in net.model.parameters())
-
-
 def test_another_dtype_than_the_models() -> None:
     """The weights passed in decide, not those in the module."""
     net = take_in(Separable(), torch.zeros(1, 2, 8, 8))  # float32
     w = {name: t.double() for name, t in net.weights().items()}
-    output, tape = net.run(w, draw(2, 2, 8, 8), net.layers)
+    output, tape = forward(net, w, draw(2, 2, 8, 8), net.layers)
     g_y = torch.autograd.grad(output.sum(), [tape[layer.name].y for layer in net.layers])
     for layer, g in zip(net.layers, g_y, strict=True):
         assert {t.dtype for t in weight_gradients(layer, tape[layer.name].x, g, None, None)} == {
