@@ -18,6 +18,7 @@ from pmeta.data.tasks import ImageSet, normalise, open_split
 from pmeta.method.outer import adam_step
 from pmeta.network.layers import Network
 from pmeta.network.take_in import take_in
+from pmeta.network.tape import forward
 from pmeta.training.centroids import nearest_centroid
 from pmeta.training.pretrain_config import PretrainConfig
 from pmeta.training.run_folder import Run
@@ -146,7 +147,7 @@ class Classifier:
     def logits(self, tensors: dict[str, Tensor], x: Tensor) -> Tensor:
         """A linear head on embeddings of equal length, so that only directions tell the classes apart."""
         w = {name[2:]: t for name, t in tensors.items() if name.startswith("w/")}
-        embedding, _ = self.net.run(w, x, pool_first=True)
+        embedding, _ = forward(self.net, w, x, pool_first=True)
         unit = F.normalize(embedding) * embedding.shape[1] ** 0.5
         return F.linear(unit, tensors["head/weight"], tensors["head/bias"])
 
@@ -219,7 +220,7 @@ def _embed(classifier: Classifier, images: ImageSet, start: int, n: int) -> Iter
     w = {name[2:]: t for name, t in classifier.body().items()}
     for i in range(start, start + n, CHUNK):
         x = normalise(images.images[i : min(i + CHUNK, start + n)]).to(classifier.device)
-        yield classifier.net.run(w, x, pool_first=True)[0].cpu()
+        yield forward(classifier.net, w, x, pool_first=True)[0].cpu()
 
 
 class Record:
