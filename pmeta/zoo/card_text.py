@@ -106,7 +106,7 @@ def files(card: dict[str, Any]) -> str:
     keys = ("bytes", "arena_bytes", "state_bytes", "infer_bytes")
     rows = [[f["file"], str(f["outputs"]), *(f"{f[key]:,}" for key in keys)] for f in card["files"]]
     return table(
-        ["file", "classes, up to", "bytes", "arena to adapt", "of it weights", "arena to infer"],
+        ["file", "classes, up to", "bytes", "arena to adapt", "weights in it", "arena to infer"],
         rows,
     )
 
