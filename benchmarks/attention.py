@@ -23,7 +23,6 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from pmeta.cli.evaluate import load, restore
 from pmeta.data.tasks import ImageSet, open_split, sample_task
 from pmeta.method import attention
 from pmeta.method.inner import InnerLoop, Scores
@@ -32,6 +31,7 @@ from pmeta.method.methods import METHODS, Method
 from pmeta.method.outer import Outer, Schedule
 from pmeta.network.layers import Network
 from pmeta.network.tape import forward
+from pmeta.training.restore import load, restore
 from pmeta.training.workers import keep_freed_memory
 
 QUERIES, TRAIN_SEED, TEST_SEED = 15, 7, 9

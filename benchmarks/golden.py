@@ -31,7 +31,6 @@ from torch import nn
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from pmeta.cli.evaluate import load, restore
 from pmeta.compiler.export import export
 from pmeta.data.tasks import SCALE, SHIFT, ImageSet, open_split, sample_task
 from pmeta.method.inner import InnerLoop
@@ -42,6 +41,7 @@ from pmeta.method.step_sizes import with_mask
 from pmeta.network.backbones import FourConv, ResNet12, initialise
 from pmeta.network.layers import Network
 from pmeta.network.take_in import take_in
+from pmeta.training.restore import load, restore
 from tests.helpers.device_golden import (
     TOLERANCE,
     StepErrors,

@@ -13,14 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pmeta.cli.evaluate import EvaluateConfig, load, prepare, restore
 from pmeta.cli.export import export_run
 from pmeta.method.methods import METHODS
-from pmeta.paper import ADAPTATION
+from pmeta.paper import ADAPTATION, TABLE2
 from pmeta.report import figures
-from pmeta.reproduce.paper import TABLE2
 from pmeta.training import workers
 from pmeta.training.evaluate import TaskResult, summarise
+from pmeta.training.restore import EvaluateConfig, load, prepare, restore
 from pmeta.training.run_folder import Run, write_json
 from pmeta.training.train import choose_device
 from pmeta.training.workers import Group

@@ -1,199 +1,36 @@
-"""`pmeta cost`: memory and computation of adapting one of the paper's backbones, before anything is trained (App. A)."""
+"""`pmeta cost`: memory and computation of adapting one of the paper's backbones (App. A)."""
 
 import argparse
 import json
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
-from pmeta.cost.adaptation import (
-    MB,
-    WORD,
-    Op,
-    attended,
-    bound_mu_fw,
-    channels,
-    cost,
-    four_conv,
-    layer_names,
-    m,
-    mlp,
-    resnet12,
-    weight_words,
-)
+from pmeta.cost.adaptation import WORD, layer_macs, stored_words
+from pmeta.cost.setup import IMAGES, NAMES, Setup, figures
 from pmeta.method.methods import METHODS
 from pmeta.paper import note, printed
 
-IMAGES: dict[str, Callable[[int], tuple[Op, ...]]] = {"4conv": four_conv, "resnet12": resnet12}
-POLICIES = {"mlp-cheetah": (20, 6), "mlp-navigation": (2, 2)}  # observation, action
-BACKBONES = (*IMAGES, *POLICIES)
-
-
-@dataclass(frozen=True)
-class CostConfig:
-    """The options of `pmeta cost`."""
-
-    backbone: str
-    method: str
-    shots: int | None = None
-    """images of each class (None: 5); for a policy, episodes (None: 20)"""
-    ways: int | None = None
-    """classes (None: 5); none for a policy"""
-    batch: int | str = 1
-    """samples at a time, or "all\""""
-    update: str | None = None
-    """layers and blocks, separated by commas or spaces (None: the method's own)"""
-    clip_ratio_fw: float | None = None
-    """rho of the forward attention (None: 0.3); none without attention"""
-
-    def __post_init__(self) -> None:
-        for flag, value, known in (
-            ("--backbone", self.backbone, BACKBONES),
-            ("--method", self.method, tuple(METHODS)),
-        ):
-            if value not in known:
-                raise ValueError(f"{flag} must be one of {', '.join(known)}, got {value!r}.")
-        for flag, number in (
-            ("--shots", self.shots),
-            ("--ways", self.ways),
-            ("--batch", self.batch),
-        ):
-            if isinstance(number, int) and number < 1:
-                raise ValueError(f"{flag} must be a whole number of at least 1, got {number}.")
-        if isinstance(self.batch, int) and self.batch > self.samples:
-            raise ValueError(
-                f"--batch must be at most the {self.samples} samples of a task, got {self.batch}: say all."
-            )
-        if self.ways is not None and self.backbone in POLICIES:
-            raise ValueError(
-                f"--ways counts classes of images, and {self.backbone} has none: leave it out."
-            )
-        rho = self.clip_ratio_fw
-        if rho is not None and not 0 <= rho < 1:
-            raise ValueError(
-                f"--clip-ratio-fw must be in [0, 1), got {rho}: at 1 no channel is left to update."
-            )
-        if rho is not None and not self.attention:
-            raise ValueError(
-                f"--clip-ratio-fw belongs to the attention of pmeta, got it with {self.method}: leave it out."
-            )
-
-    @property
-    def attention(self) -> bool:
-        return METHODS[self.method].scores == "attention"
-
-    @property
-    def rho(self) -> float:
-        return 0.3 if self.clip_ratio_fw is None else self.clip_ratio_fw
-
-    @property
-    def n_shot(self) -> int:
-        return self.shots or (5 if self.backbone in IMAGES else 20)
-
-    @property
-    def samples(self) -> int:
-        return self.n_shot * (self.ways or 5) if self.backbone in IMAGES else self.n_shot
-
-    @property
-    def at_a_time(self) -> int:
-        return self.batch if isinstance(self.batch, int) else self.samples
-
-    @cached_property
-    def ops(self) -> tuple[Op, ...]:
-        return (
-            IMAGES[self.backbone](self.ways or 5)
-            if self.backbone in IMAGES
-            else mlp(*POLICIES[self.backbone])
-        )
-
-    @property
-    def own_layers(self) -> list[str]:
-        """The layers that the method updates; for p-Meta all, the most that training can leave."""
-        names = layer_names(self.ops)
-        return {"all": names, "head": names[-1:], "body": names[:-1]}[METHODS[self.method].update]
-
-    @cached_property
-    def layers(self) -> list[str]:
-        return (
-            self.own_layers if self.update is None else select(layer_names(self.ops), self.update)
-        )
-
-    @property
-    def ratios(self) -> dict[str, float]:
-        return bound_mu_fw(self.ops, self.rho) if self.attention else {}
-
-
-def select(names: Sequence[str], text: str) -> list[str]:
-    """The layers that `text` names, one by one or as a whole block, in the network's order.
-
-    >>> select(["block1.conv1", "block1.norm1", "block2.conv1", "fc"], "block1, fc")
-    ['block1.conv1', 'block1.norm1', 'fc']
-    """
-    wanted = [word for word in re.split(r"[,\s]+", text) if word]
-    if not wanted:
-        raise ValueError(
-            f"--update takes at least one layer, got none: the layers are {', '.join(names)}."
-        )
-    for word in wanted:
-        if not any(_within(name, word) for name in names):
-            raise ValueError(
-                f"--update takes layers of the backbone, got {word!r}: the layers are {', '.join(names)}."
-            )
-    return [name for name in names if any(_within(name, word) for word in wanted)]
-
-
-def _within(name: str, word: str) -> bool:
-    return name == word or name.startswith(f"{word}.")
-
-
-def figures(config: CostConfig) -> dict[str, float]:
-    """The numbers of the command: MB = 10^6 bytes, GMACs of one step over all support samples."""
-    ops = config.ops
-    kept = 0
-    if (
-        config.backbone in POLICIES
-    ):  # observation, action and reward of every step, for the baseline fit
-        kept = config.samples * (m(ops[0].x) + m(ops[-1].y) + ops[0].x[0])
-    found = cost(
-        ops,
-        [config.layers],
-        config.samples,
-        config.at_a_time,
-        config.ratios,
-        1.0,
-        config.attention,
-        kept,
-    )
-    # Table 1 counts the samples of a task at a byte a pixel, and of the episodes one, at a word a number.
-    sample = m(ops[0].x) * (config.samples if config.backbone in IMAGES else WORD)
-    numbers = {
-        "memory_mb": found.memory_mb,
-        "exact_memory_mb": found.exact_memory_mb,
-        "inference_mb": found.inference_mb,
-        "gmac": found.gmac,
-        "inference_gmac": found.inference_gmac,
-        "static_mb": weight_words(ops) * WORD / MB,
-        "sample_mb": sample / MB,
-    }
-    if config.attention:
-        heads = (c for op in ops if op.name in attended(ops, config.layers) for c in channels(op))
-        numbers["attention_mb"] = sum(2 * c**2 + 2 * c for c in heads) * WORD / MB  # W1, b1, W2, b2
-    return {name: round(number, 6) for name, number in numbers.items()}
-
-
-def paper_figures(config: CostConfig) -> dict[str, float]:
-    """What the paper prints for the same set-up. For p-Meta it has the layers that its training left, unknown to us."""
-    if (config.ways or 5) != 5:
-        return {}
-    found = printed(config.backbone, config.n_shot, config.method, config.at_a_time, config.samples)
-    same = config.layers == config.own_layers and not METHODS[config.method].sparse_alpha
-    return (
-        found
-        if same
-        else {name: x for name, x in found.items() if name not in ("memory_mb", "gmac")}
-    )
+DESCRIPTION = (
+    "`pmeta cost`: memory and computation of adapting one of the paper's backbones, before "
+    "anything is trained (App. A)."
+)
+TITLES = {
+    "4conv": "4Conv on 84x84 images",
+    "resnet12": "ResNet12 on 84x84 images",
+    "mlp-cheetah": "MLP policy on Half-Cheetah",
+    "mlp-navigation": "MLP policy on 2D navigation",
+}
+ROWS = {
+    "memory_mb": "peak memory of adaptation, MB",
+    "exact_memory_mb": "  with what the paper leaves out",
+    "inference_mb": "peak memory of inference, MB",
+    "gmac": "one adaptation step, GMACs",
+    "inference_gmac": "inference on the same samples, GMACs",
+    "static_mb": "weights of the model, MB",
+    "attention_mb": "weights of the attention, MB",
+    "sample_mb": "samples, MB",
+}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -207,58 +44,156 @@ def _batch(text: str) -> int | str:
     return text if text == "all" else int(text)
 
 
-def parse(argv: Sequence[str]) -> tuple[CostConfig, bool]:
-    """The options, and whether JSON is wanted. (argparse: tyro alone would take half of the start-up time.)"""
-    parser = _Parser(prog="pmeta cost", description=__doc__, allow_abbrev=False)
+def parse(argv: Sequence[str]) -> tuple[Setup, str, bool]:
+    """The set-up, its method, and whether JSON is wanted.
+
+    (argparse: tyro alone would take half of the start-up time.)"""
+    parser = _Parser(prog="pmeta cost", description=DESCRIPTION, allow_abbrev=False)
     add = parser.add_argument
-    add("--backbone", required=True, metavar="NAME", help=", ".join(BACKBONES))
+    add("--backbone", required=True, metavar="NAME", help=", ".join(NAMES))
     add("--method", required=True, metavar="NAME", help=", ".join(METHODS))
-    add(
-        "--shots",
-        type=int,
-        metavar="N",
-        help="images of each class (5); for the MLPs episodes of 200 steps (20)",
-    )
+    shots = "images of each class (5); for the MLPs episodes of 200 steps (20)"
+    add("--shots", type=int, metavar="N", help=shots)
     add("--ways", type=int, metavar="N", help="classes of a task (5)")
-    add(
-        "--batch",
-        type=_batch,
-        default=1,
-        metavar="N",
-        help="samples that go through the network at a time, or all (1)",
-    )
-    add(
-        "--update",
-        nargs="+",
-        metavar="LAYER",
-        help="layers or blocks to update instead of the method's own: conv4,fc",
-    )
+    batch = "samples that go through the network at a time, or all (1)"
+    add("--batch", type=_batch, default=1, metavar="N", help=batch)
+    update = "layers or blocks to update instead of the method's own: conv4,fc"
+    add("--update", nargs="+", metavar="LAYER", help=update)
     add("--clip-ratio-fw", type=float, metavar="RHO", help="rho of pmeta's forward attention (0.3)")
     add("--json", action="store_true", help="print one JSON object")
     options = vars(parser.parse_args(argv))
-    as_json = options.pop("json")
+    as_json, method = options.pop("json"), options.pop("method")
     if options["update"] is not None:
         options["update"] = " ".join(options["update"])
-    return CostConfig(**options), as_json
+    return setup_of(method, rho=options.pop("clip_ratio_fw"), **options), method, as_json
+
+
+def setup_of(method: str, rho: float | None = None, **options: object) -> Setup:
+    """The set-up of a method, whose clip ratio may be another one."""
+    if method not in METHODS:
+        raise ValueError(f"--method must be one of {', '.join(METHODS)}, got {method!r}.")
+    row = METHODS[method]
+    if row.scores == "attention":
+        rho = row.clip_ratio_fw if rho is None else rho
+    elif rho is not None:
+        raise ValueError(
+            f"--clip-ratio-fw belongs to the attention of pmeta, got it with {method}: "
+            "leave it out."
+        )
+    return Setup(part=row.update, rho=rho, **options)  # type: ignore[arg-type]
 
 
 def main(argv: Sequence[str]) -> None:
     """Run `pmeta cost` with these arguments."""
-    config, as_json = parse(argv)
-    ours, paper = figures(config), paper_figures(config)
+    setup, method, as_json = parse(argv)
+    ours, paper = figures(setup), paper_figures(setup, method)
     if as_json:
-        setup: dict[str, object] = {
-            "backbone": config.backbone,
-            "method": config.method,
-            "update": config.layers,
+        asked: dict[str, object] = {
+            "backbone": setup.backbone,
+            "method": method,
+            "update": setup.layers,
         }
-        setup |= {"samples": config.samples, "batch": config.at_a_time}
-        print(
-            json.dumps(
-                setup | ours | {"paper": paper} | ({"note": note(paper)} if note(paper) else {})
-            )
-        )
+        asked |= {"samples": setup.samples, "batch": setup.at_a_time}
+        known = {"note": note(paper)} if note(paper) else {}
+        print(json.dumps(asked | ours | {"paper": paper} | known))
     else:
-        from pmeta.cli.cost_table import show
+        show(setup, method, ours, paper)
 
-        show(config, ours, paper)
+
+def paper_figures(setup: Setup, method: str) -> dict[str, float]:
+    """What the paper prints for the same set-up.
+
+    For p-Meta it has the layers that its training left, unknown to us."""
+    found = _printed(setup, method)
+    if setup.layers == setup.own_layers and not METHODS[method].sparse_alpha:
+        return found
+    return {name: x for name, x in found.items() if name not in ("memory_mb", "gmac")}
+
+
+def _printed(setup: Setup, method: str) -> dict[str, float]:
+    if setup.n_way != 5:
+        return {}
+    return printed(setup.backbone, setup.n_shot, method, setup.at_a_time, setup.samples)
+
+
+def show(setup: Setup, method: str, ours: dict[str, float], paper: dict[str, float]) -> None:
+    """Print layers, totals beside the paper's, and what to know about them."""
+    from rich import box  # late: --json starts sooner
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    title = f"{TITLES[setup.backbone]}, {METHODS[method].title}"
+    console.print(f"\n[bold]{title}[/]: {_support(setup)}\n")
+    layers = Table(box=box.SIMPLE_HEAD)
+    layers.add_column("layer", no_wrap=True)
+    for head in ("stored kB", "exact kB", "forward MMAC", "backward MMAC"):
+        layers.add_column(head, justify="right", no_wrap=True)
+    for cells, style in _layers(setup):
+        layers.add_row(*cells, style=style)
+    console.print(layers)
+    totals = Table("", box=box.SIMPLE_HEAD)
+    for head in ("ours", "paper"):
+        totals.add_column(head, justify="right")
+    for name in (name for name in ROWS if name in ours):
+        printed_there = _number(paper[name]) if name in paper else ""
+        totals.add_row(ROWS[name], _number(ours[name]), printed_there)
+    console.print(totals)
+    for line in _notes(setup, method, paper):
+        console.print(line, style="dim")
+
+
+def _support(setup: Setup) -> str:
+    task = f"{setup.samples} episodes of 200 steps"
+    if setup.backbone in IMAGES:
+        task = f"{setup.n_way}-way {setup.n_shot}-shot, {setup.samples} images"
+    return f"{task}, {setup.at_a_time} at a time"
+
+
+def _layers(setup: Setup) -> Iterator[tuple[list[str], str]]:
+    """Cells and style of a row: what each layer stores and computes."""
+    ops, args = setup.ops, (setup.layers, setup.ratios)
+    paper = stored_words(ops, *args, "paper", setup.attention)
+    exact = stored_words(ops, *args, "exact", setup.attention)
+    counts = layer_macs(ops, *args, 1.0, setup.attention)
+    for i, op in enumerate(ops):
+        if op.name:
+            mark, style = ("*", "bold") if op.name in setup.layers else (" ", "dim")
+            mmacs = [_number(x * setup.samples / 1e6) if x else "" for x in counts[op.name]]
+            yield [f"{mark} {op.name}", _kb(paper[i]), _kb(exact[i]), *mmacs], style
+    bits = [sum(words[i] for i, op in enumerate(ops) if not op.name) for words in (paper, exact)]
+    yield ["  ReLU, max-pool", *map(_kb, bits), "", ""], "dim"
+
+
+def _notes(setup: Setup, method: str, paper: dict[str, float]) -> list[str]:
+    rl = "" if setup.backbone in IMAGES else ", the episodes kept for the baseline fit"
+    notes = [
+        "* is updated. Stored: kept for the backward pass, for one sample. MACs: all samples, "
+        "one step. MB = 10^6 bytes.",
+        f"Exact adds dense group-norm inputs, kernel scratch, the backward walk{rl}.",
+    ]
+    if setup.attention:
+        notes.append(
+            f"At rho = {setup.rho:g} no more is stored, whatever the data: mu_fw <= 1 - rho."
+        )
+    if METHODS[method].sparse_alpha and setup.layers == setup.own_layers:
+        notes.append(
+            "Every layer counts as updated, the most that training can leave: name the layers "
+            "left with --update."
+        )
+        trained = _printed(setup, method)
+        if "memory_mb" in trained:
+            notes.append(
+                f"The paper prints {trained['memory_mb']} MB and {trained['gmac']} GMACs with the "
+                "layers that its training left."
+            )
+    return notes + ([note(paper)] if note(paper) else [])
+
+
+def _kb(words: float) -> str:
+    return _number(words * WORD / 1000) if words else ""
+
+
+def _number(x: float) -> str:
+    """Two decimals, or more where they would say nothing."""
+    return f"{x:,.2f}" if x >= 0.1 else f"{x:.2g}"

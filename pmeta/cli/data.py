@@ -12,8 +12,8 @@ import numpy as np
 from PIL import Image
 
 from pmeta.data.cache import Cached
-from pmeta.data.decode import open_source
 from pmeta.data.importers import KINDS, import_data
+from pmeta.data.open import open_source
 from pmeta.data.sources import SPLITS, group, list_members, scan, split_classes
 
 SHEET_CLASSES, SHEET_IMAGES = 24, 12  # rows and columns of a contact sheet

@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.table import Table
 
 from pmeta.base.files import write_atomically
-from pmeta.cli.evaluate import load, restore
 from pmeta.compiler.export import Exported, export
 from pmeta.data.tasks import SCALE, SHIFT
+from pmeta.training.restore import load, restore
 from pmeta.training.run_folder import open_run
 
 
@@ -81,7 +81,7 @@ def export_run(
 
 def _policy(run: str, batch: int | None) -> Exported:
     """The same for a run on reinforcement learning: a sample is an episode, horizon x observations in float32."""
-    from pmeta.rl.evaluate_command import restore as restore_policy
+    from pmeta.rl.restore import restore as restore_policy
 
     config, env, net, meta = restore_policy(run)
     return export(net, meta, config.method_row(), (config.horizon, env.obs_size), batch=batch)

@@ -9,12 +9,12 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from pmeta.cli.evaluate import EvaluateConfig, evaluate
 from pmeta.method.methods import METHODS
-from pmeta.report.figures import accuracy_against_memory
+from pmeta.report import figures
 from pmeta.training import workers
 from pmeta.training.config import NAMED, ImageConfig
 from pmeta.training.evaluate import Summary
+from pmeta.training.restore import EvaluateConfig, evaluate
 from pmeta.training.run_folder import write_json
 from pmeta.training.train import train
 from pmeta.training.workers import Group
@@ -87,10 +87,12 @@ def _figures(summary: Summary) -> dict[str, Any]:
 
 
 def finish(config: QuickstartConfig, results: list[dict[str, Any]]) -> None:
-    """Print the table, draw the picture, write results.json, and name what was left."""
+    """Print the table, draw the pictures, write results.json, and name what was left."""
     out = Path(config.out)
     write_json(out / "results.json", results)
-    accuracy_against_memory(results, out / "accuracy_against_memory.png")
+    for r in results:
+        figures.run_pictures(out / r["method"])
+    figures.accuracy_against_memory(results, out / "accuracy_against_memory.png")
     table = Table("method", title="5-way 1-shot on unseen characters, adapted one sample at a time")
     for column in ("accuracy", "peak memory", "exact", "MMACs of a step"):
         table.add_column(column, justify="right")

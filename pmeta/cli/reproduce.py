@@ -1,15 +1,13 @@
 """The command `pmeta reproduce`: the paper's tables and figure 5, as far as the data and the time at hand go."""
 
-import fnmatch
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
 
 import tyro
 
-from pmeta.reproduce.cells import FIGURE5, NAMES, TABLES, TITLES, Cell
+from pmeta.reproduce.cells import TITLES
+from pmeta.reproduce.config import ReproduceConfig, choose
 
 WHAT = "\n".join(f"  {name:<9}{title}" for name, title in TITLES.items())
 DESCRIPTION = f"""The paper's tables and figure 5, ours beside the paper's.
@@ -23,54 +21,6 @@ Tables are written to OUT/tableN.md, .csv and .json after every run, the figure 
   pmeta reproduce table4 --data mini=DIR --scale short --out results
   pmeta reproduce all --scale smoke --out /tmp/smoke
 """
-
-
-@dataclass(frozen=True)
-class ReproduceConfig:
-    """The options of `pmeta reproduce`."""
-
-    what: Annotated[
-        Literal[
-            "table1", "table2", "table3", "table4", "table5", "table6", "table7", "figure5", "all"
-        ],
-        tyro.conf.Positional,
-    ]
-    """Which table or figure."""
-    data: tuple[str, ...] = ()
-    """mini=DIR, tiered=DIR, cub=DIR, or folders whose names say which; smoke takes glyphs unless told otherwise."""
-    scale: Literal["smoke", "short", "paper"] = "short"
-    """smoke checks the plumbing in two minutes, short is one night on a laptop, paper is the paper's own schedule."""
-    only: tuple[str, ...] = ()
-    """Cells to run, by row, column, both, or run folder; * and ? are wildcards: 'x/x', '1-shot*', '0/0 1-shot Mini'."""
-    out: str = ""
-    """Where the runs are kept and the tables written."""
-    tasks: int | None = None
-    """Tasks to train each network on, instead of the schedule's (images)."""
-    eval_tasks: int | None = None
-    """Tasks to evaluate each network on, instead of the schedule's (images)."""
-    set: tuple[str, ...] = ()
-    """Other settings of pmeta train, as in n_query=5 or rl.epochs=100."""
-    seeds: tuple[int, ...] = (0,)
-    """Each cell is the mean over these."""
-    workers: int = 0
-    """Processes of a run; 0: one for each core (smoke: one)."""
-    plan: bool = False
-    """Say what would be done and how long it would take, write the tables as they are now, and stop."""
-
-    def __post_init__(self) -> None:
-        if not self.out:
-            raise ValueError(
-                "--out names the folder for runs and tables, got none: say where, as in --out results."
-            )
-        for name in ("tasks", "eval_tasks"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise ValueError(
-                    f"--{name.replace('_', '-')} must be at least 1, got {getattr(self, name)}."
-                )
-        if self.workers < 0 or not self.seeds or min(self.seeds) < 0:
-            raise ValueError(
-                f"--workers and --seeds must not be negative, got {self.workers} and {self.seeds}."
-            )
 
 
 def main(argv: list[str]) -> None:
@@ -89,41 +39,6 @@ def _once_each(argv: Sequence[str]) -> None:
     for flag in ("--data", "--only", "--set", "--seeds"):
         if sum(word == flag or word.startswith(f"{flag}=") for word in argv) > 1:
             raise ValueError(f"{flag} is given once, with all of its values behind it: {flag} A B.")
-
-
-def matcher(patterns: Sequence[str]) -> Callable[[Sequence[str]], bool]:
-    """Whether any of a cell's names matches any of the patterns; without patterns everything does."""
-
-    def matches(names: Sequence[str]) -> bool:
-        return not patterns or any(
-            fnmatch.fnmatchcase(name.lower(), p.lower()) for name in names for p in patterns
-        )
-
-    return matches
-
-
-def names_of(cell: Cell) -> list[str]:
-    """What --only may call a cell."""
-    return [
-        cell.row,
-        cell.column,
-        f"{cell.row} {cell.column}",
-        *([cell.training] if cell.training else []),
-    ]
-
-
-def choose(what: str, patterns: Sequence[str]) -> tuple[list[str], list[Cell], list[str]]:
-    """The tables and figures asked for, their cells, and the trainings for figure 5, of those that --only leaves."""
-    asked, matches = list(NAMES) if what == "all" else [what], matcher(patterns)
-    everything = [cell for name in asked if name in TABLES for cell in TABLES[name]]
-    cells = [cell for cell in everything if matches(names_of(cell))]
-    figure = [name for name in FIGURE5 if "figure5" in asked and matches([name, "figure5"])]
-    if not cells and not figure:
-        rows = ", ".join(dict.fromkeys(cell.row for cell in everything)) or ", ".join(FIGURE5)
-        raise ValueError(
-            f"--only picks rows, columns or runs of {what}, got {' '.join(patterns)}; its rows are {rows}."
-        )
-    return asked, cells, figure
 
 
 def reproduce(config: ReproduceConfig) -> None:

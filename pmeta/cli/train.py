@@ -1,6 +1,7 @@
 """The command `pmeta train NAME`: meta-train, or go on where a run was stopped."""
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import tyro
@@ -46,10 +47,13 @@ def main(argv: list[str]) -> None:
     else:
         from pmeta.training.train import train  # type: ignore[assignment]
 
-    best = workers.run(
-        train, (config,), config.workers or config.most_workers(workers.default_workers())
-    )
+    count = config.workers or config.most_workers(workers.default_workers())
+    best = workers.run(train, (config,), count)
     if workers.is_first():
+        if isinstance(config, ImageConfig):
+            from pmeta.report import figures  # late: matplotlib takes its time
+
+            figures.run_pictures(Path(config.out))
         _report(config.out, best)
 
 

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from PIL import Image, ImageFilter, ImageFont
 
-from pmeta.base import processes as pool
+from pmeta.base import processes
 from pmeta.data.cache import Cached, cache_folder, open_or_build
 from pmeta.data.sources import split_classes
 
@@ -73,7 +73,7 @@ def open_glyphs(
             for name in names
         }
         glyphs = sorted(glyphs, key=lambda g: (split[g.name], g.name))
-        for pixels in pool.run(draw_samples, glyphs, "drawing glyphs", parallel=True):
+        for pixels in processes.run(draw_samples, glyphs, "drawing glyphs", parallel=True):
             file.write(_enlarge(pixels, size, channels).tobytes())
         classes = [(split[g.name], g.name, i * SAMPLES, SAMPLES) for i, g in enumerate(glyphs)]
         return {

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from pmeta.data.decode import open_source
+from pmeta.data.open import open_source
 from pmeta.data.sources import SPLITS, split_classes
 
 # A pixel u in 0..255 becomes (u/255 - 0.5) / 0.25 = u * SCALE + SHIFT, in every channel of every data set alike, computed

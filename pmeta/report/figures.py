@@ -8,6 +8,15 @@ from matplotlib.figure import Figure
 
 from pmeta.method.methods import METHODS
 from pmeta.report.palette import COLORS
+from pmeta.report.read import read_run
+
+
+def run_pictures(path: Path) -> None:
+    """The learning curve, and the step sizes of the best model, as pictures in the run folder."""
+    run = read_run(path, [])
+    learning_curves([(run.row.title, run.metrics)], path / "curve.png")
+    if run.best and run.chosen:
+        step_sizes(run.chosen["alpha"], run.layers, path / "step_sizes.png")
 
 
 def accuracy_against_memory(results: Sequence[dict[str, Any]], path: Path) -> None:

@@ -7,17 +7,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pmeta.cli.cost import POLICIES
 from pmeta.cost.adaptation import Op, bound_mu_fw, cost, four_conv, layer_names, m, mlp, resnet12
+from pmeta.cost.setup import POLICIES
 from pmeta.method.methods import METHODS, Method
-from pmeta.paper import ADAPTATION
-from pmeta.reproduce.paper import TABLE2, TABLE3
+from pmeta.paper import ADAPTATION, BACKBONES, MLPS, TABLE2, TABLE3
 from pmeta.rl.config import RLConfig
 from pmeta.training.config import ImageConfig
 
-MLPS = {"navigation": "mlp-navigation", "cheetah-velocity": "mlp-cheetah"}
 ENVIRONMENTS = {"navigation": "2D navigation", "cheetah-velocity": "Half-Cheetah velocity"}
-BACKBONES = {"4conv": "4Conv", "resnet12": "ResNet12"}
 ABLATED = ("scores", "clip_ratio_fw", "clip_ratio_bw", "sparse_fw", "sparse_bw", "norm", "pool")
 GLYPHS = (1, 28, 28)  # pixels of the embedded set, unless it is enlarged
 

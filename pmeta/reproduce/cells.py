@@ -4,14 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from pmeta import paper
 from pmeta.method.methods import METHODS
-from pmeta.paper import ADAPTATION, EXAMPLES
-from pmeta.reproduce import paper
 
-DATA_TITLES = {"mini": "Mini", "tiered": "Tiered", "cub": "CUB"}
-BACKBONES = {"4conv": "4Conv", "resnet12": "ResNet12"}
-ENVIRONMENTS = {"cheetah-velocity": "Half-Cheetah", "navigation": "Navigation"}
-MLPS = {"cheetah-velocity": "mlp-cheetah", "navigation": "mlp-navigation"}
 TITLES = {
     "table1": "Memory and computation of sample applications",
     "table2": "Few-shot image classification",
@@ -124,11 +119,11 @@ def _trainings() -> Iterator[Training]:
     for tag, changes in _POOL_NORM.items():
         yield Training(f"4conv-1shot-{tag}", "miniimagenet-4conv-5way-1shot", changes)
     for env in ("navigation", "cheetah-velocity"):
-        for method in reversed(paper.METHODS):
+        for method in reversed(METHODS):
             budget = _BUDGETS[env] if method in ("pmeta-lr", "pmeta") else {}
             yield Training(f"{env}-{method}", f"{env}-paper", {"method": method, **budget})
     for shots in (1, 5):
-        for method in reversed(paper.METHODS):
+        for method in reversed(METHODS):
             yield Training(
                 f"resnet12-{shots}shot-{method}",
                 f"miniimagenet-resnet12-5way-{shots}shot",
@@ -144,7 +139,9 @@ def _accuracies(
     table: str, row: str, shots: int, training: str, printed: tuple[float, ...]
 ) -> Iterator[Cell]:
     for data, accuracy in zip(paper.DATASETS, printed, strict=True):
-        yield Cell(table, row, f"{shots}-shot {DATA_TITLES[data]}", "%", accuracy, training, data)
+        yield Cell(
+            table, row, f"{shots}-shot {paper.DATASETS[data]}", "%", accuracy, training, data
+        )
 
 
 def _table1() -> Iterator[Cell]:
@@ -161,7 +158,7 @@ def _table1() -> Iterator[Cell]:
         "inference_gmac": ("Inference GMAC", "GMAC"),
         "gmac": ("Adaptation GMAC", "GMAC"),
     }
-    for (backbone, shots), printed in EXAMPLES.items():
+    for (backbone, shots), printed in paper.EXAMPLES.items():
         for key, (column, unit) in columns.items():
             yield Cell(
                 "table1",
@@ -177,7 +174,7 @@ def _table1() -> Iterator[Cell]:
 def _costs(accuracy: Cell, prefix: str, where: tuple[str, int, str]) -> Iterator[Cell]:
     """What stands beside an accuracy or a return: the cost of the same adaptation."""
     backbone, shots, method = where
-    gmac, memory = ADAPTATION[backbone, shots][method]
+    gmac, memory = paper.ADAPTATION[backbone, shots][method]
     yield replace(accuracy, column=f"{prefix} GMAC", unit="GMAC", paper=gmac, cost=(*where, "gmac"))
     yield replace(
         accuracy, column=f"{prefix} Memory", unit="MB", paper=memory, cost=(*where, "memory_mb")
@@ -186,9 +183,9 @@ def _costs(accuracy: Cell, prefix: str, where: tuple[str, int, str]) -> Iterator
 
 def _table2() -> Iterator[Cell]:
     for (backbone, shots), printed in paper.TABLE2.items():
-        for method in paper.METHODS:
+        for method in METHODS:
             row, training = (
-                f"{BACKBONES[backbone]} {METHODS[method].title}",
+                f"{paper.BACKBONES[backbone]} {METHODS[method].title}",
                 f"{backbone}-{shots}shot-{method}",
             )
             accuracies = list(_accuracies("table2", row, shots, training, printed[method]))
@@ -198,8 +195,8 @@ def _table2() -> Iterator[Cell]:
 
 def _table3() -> Iterator[Cell]:
     for env, printed in paper.TABLE3.items():
-        for method in paper.METHODS:
-            column = f"{ENVIRONMENTS[env]} Return"
+        for method in METHODS:
+            column = f"{paper.ENVIRONMENTS[env]} Return"
             gained = Cell(
                 "table3",
                 METHODS[method].title,
@@ -210,7 +207,7 @@ def _table3() -> Iterator[Cell]:
                 data=env,
             )
             yield gained
-            yield from _costs(gained, ENVIRONMENTS[env], (MLPS[env], 20, method))
+            yield from _costs(gained, paper.ENVIRONMENTS[env], (paper.MLPS[env], 20, method))
 
 
 def _two_shots(table: str, printed: dict[str, Any], tags: dict[str, str]) -> Iterator[Cell]:
@@ -229,7 +226,7 @@ def _table6() -> Iterator[Cell]:
     for (shots, batch), accuracies in paper.TABLE6.items():
         for data, accuracy in zip(paper.DATASETS, accuracies, strict=True):
             column, training = f"{shots}-shot batch {batch}", f"4conv-{shots}shot-pmeta"
-            yield Cell("table6", DATA_TITLES[data], column, "%", accuracy, training, data, batch)
+            yield Cell("table6", paper.DATASETS[data], column, "%", accuracy, training, data, batch)
 
 
 TABLES: dict[str, list[Cell]] = {

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pmeta.data.decode import open_source
+from pmeta.data.open import open_source
 
 TITLES = {"mini": "MiniImageNet", "tiered": "TieredImageNet", "cub": "CUB"}
 IMPORTS = {"mini": "miniimagenet-pickle", "tiered": "tieredimagenet", "cub": "cub"}

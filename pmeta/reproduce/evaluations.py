@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.progress import track
 
 from pmeta.base.files import make_folder, write_atomically
-from pmeta.cli.evaluate import EvaluateConfig, prepare
-from pmeta.rl import evaluate_command as rl
+from pmeta.rl.restore import evaluate as evaluate_best_policy
 from pmeta.training.evaluate import TaskResult, summarise
+from pmeta.training.restore import EvaluateConfig, prepare
 from pmeta.training.run_folder import plain, write_json
 from pmeta.training.workers import Group
 
@@ -98,7 +98,7 @@ def _read_part(part: Path, asked: dict[str, Any]) -> tuple[list[TaskResult], flo
 def evaluate_policy(group: Group, run: str, tasks: int, path: Path) -> None:
     """The same for a policy: one episode at a time, always the same unseen tasks."""
     started = time.monotonic()
-    layers, summary = rl.evaluate(group, run, tasks, 1, 1, "")
+    layers, summary = evaluate_best_policy(group, run, tasks, 1, 1, "")
     if group.rank == 0:
         make_folder(path.parent)
         seconds = round(time.monotonic() - started, 1)

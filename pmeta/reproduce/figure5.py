@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from pmeta.base.files import make_folder
-from pmeta.cli.evaluate import load, open_images, restore
 from pmeta.method.inner import Scores
 from pmeta.network.layers import Network
 from pmeta.training.evaluate import evaluate_task, evaluation_loop
+from pmeta.training.restore import load, open_for, restore
 from pmeta.training.run_folder import write_json
 from pmeta.training.train import choose_device, task
 from pmeta.training.workers import Group
@@ -29,7 +29,7 @@ def measure(group: Group, run: str, split: str, tasks: int) -> None:
     """Adapt the best model of a run to unseen tasks, one sample at a time, and write what figure 5 shows."""
     config, best = group.from_first(lambda: load(run))
     device, image = choose_device("auto", group.rank), tuple(best.info["input"])
-    images = open_images(config, split, "", image)
+    images = open_for(config, split, "", image)
     net, meta = restore(config, best.tensors, image, device)
     loop = evaluation_loop(net, config.method_row(), batch=1)
     first = dataclasses.replace(

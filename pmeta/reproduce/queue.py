@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pmeta.base.errors import DivergedError, how_to_install
-from pmeta.cli.evaluate import EvaluateConfig
+from pmeta.report import figures
 from pmeta.reproduce import evaluations, figure5
 from pmeta.reproduce.cells import TRAININGS, Cell, Training
 from pmeta.reproduce.data import Dataset
@@ -18,6 +18,7 @@ from pmeta.rl.config import RLConfig
 from pmeta.rl.train import train as train_policy
 from pmeta.training import workers
 from pmeta.training.config import ImageConfig
+from pmeta.training.restore import EvaluateConfig
 from pmeta.training.run_folder import BusyError, Run, write_json
 from pmeta.training.train import MAY_DIFFER, train
 
@@ -160,6 +161,8 @@ def steps(job: Job, options: Options) -> Iterator[Step]:
 
 def _train(job: Job) -> None:
     workers.run(train_policy if job.training.is_rl else train, (job.config,), job.config.workers)
+    if not job.training.is_rl:
+        figures.run_pictures(job.run)
     (job.run / "failed.json").unlink(missing_ok=True)
 
 

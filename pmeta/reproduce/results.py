@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pmeta.cli.cost import CostConfig, figures
+from pmeta.cost.setup import Setup, figures
 from pmeta.method.methods import METHODS
 from pmeta.paper import note
 from pmeta.reproduce import evaluations
@@ -150,11 +150,11 @@ def _cost(cell: Cell, options: Options) -> dict[str, Any]:
         trained = _cost_of_training(cell, key, options)
         if trained:
             return trained
-    ours = _figures(
-        CostConfig(backbone, method, shots, batch="all" if cell.batch is None else cell.batch)
-    )
+    row, batch = METHODS[method], "all" if cell.batch is None else cell.batch
+    rho = row.clip_ratio_fw if row.scores == "attention" else None
+    ours = _figures(Setup(backbone, row.update, rho, shots, batch=batch))
     found: dict[str, Any] = {"ours": ours[key]}
-    if METHODS[method].sparse_alpha:
+    if row.sparse_alpha:
         found |= {
             "at_most": True,
             "note": "The most that training can leave: every layer counts as updated",

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pmeta.cli.train import NAMED
 from pmeta.reproduce.cells import Training
+from pmeta.rl.config import NAMED as POLICIES
 from pmeta.rl.config import RLConfig
+from pmeta.training.config import NAMED as IMAGES
 from pmeta.training.config import ImageConfig
 
 CELLS_DIFFER_IN = (
@@ -100,10 +101,12 @@ def configuration(
     training: Training, scale: str, data: str, tasks: int | None, given: Sequence[str] = ()
 ) -> ImageConfig | RLConfig:
     """The settings of a run: the paper's, changed by the scale, by --tasks and --set, and by what makes the cell."""
-    base, chosen = NAMED[training.base], SCALES[scale]
-    if isinstance(base, RLConfig):
-        changes = chosen.rl.get(base.env, {}) | _given(given, RLConfig, "rl.")
-        return dataclasses.replace(base, **changes | training.changes)
+    chosen = SCALES[scale]
+    if training.is_rl:
+        policy = POLICIES[training.base]
+        changes = chosen.rl.get(policy.env, {}) | _given(given, RLConfig, "rl.")
+        return dataclasses.replace(policy, **changes | training.changes)
+    base = IMAGES[training.base]
     changes = dict(chosen.images) | (chosen.resnet12 or {} if base.backbone == "resnet12" else {})
     n = tasks or chosen.tasks.get(base.n_shot)
     if n:

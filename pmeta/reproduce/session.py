@@ -3,25 +3,22 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markdown import Markdown
 
 from pmeta.reproduce import figure5_picture, queue, results, tables
 from pmeta.reproduce.cells import TRAININGS, Cell
+from pmeta.reproduce.config import ReproduceConfig
 from pmeta.reproduce.data import TITLES, missing_line, open_datasets
 from pmeta.reproduce.estimate import Estimate, in_words
 from pmeta.reproduce.queue import Job, Options, Step
 from pmeta.reproduce.scales import configuration
 from pmeta.training import workers
 
-if TYPE_CHECKING:
-    from pmeta.cli.reproduce import ReproduceConfig
-
 
 def run(
-    config: "ReproduceConfig",
+    config: ReproduceConfig,
     asked: Sequence[str],
     cells: Sequence[Cell],
     figure: Sequence[str],
@@ -48,7 +45,7 @@ def run(
     finish(asked, busy, options)
 
 
-def prepare(config: "ReproduceConfig", out: Path) -> Options:
+def prepare(config: ReproduceConfig, out: Path) -> Options:
     """The options of the queue; opens the data."""
     words = config.data or (("glyphs",) if config.scale == "smoke" else ())
     for name in (

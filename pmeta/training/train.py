@@ -53,23 +53,7 @@ def train(group: Group, config: ImageConfig) -> dict[str, Any]:
                 if log.epoch_ends():
                     log.epoch(validate(group, net, outer.meta, config, images["val"], device))
                 log.checkpoint()
-        if group.rank == 0:
-            draw(run, net, config)
     return log.best
-
-
-def draw(run: Run, net: Network, config: ImageConfig) -> None:
-    """The learning curve, and the step sizes of the best model, as pictures in the run folder."""
-    from pmeta.report import figures  # late: matplotlib takes its time, and workers draw nothing
-
-    metrics, best = run.metrics(), run.load("best")
-    figures.learning_curves([(config.method_row().title, metrics)], run.path / "curve.png")
-    if best is not None:
-        figures.step_sizes(
-            best.tensors["alpha"].tolist(),
-            [layer.name for layer in net.layers],
-            run.path / "step_sizes.png",
-        )
 
 
 def choose_device(name: str, rank: int) -> torch.device:

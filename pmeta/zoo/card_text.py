@@ -1,12 +1,7 @@
 """The card of a model of the zoo as Markdown."""
 
-import dataclasses
 from typing import Any
 
-from pmeta.training.config import NAMED
-
-WHERE = ("data", "out", "workers", "device", "tensorboard", "recompute")
-"""Settings of a training that do not change what it gives."""
 LICENCE = (
     "The weights come under the licence of this project (MIT), as far as we can give one.\n"
     "They were learned from MiniImageNet, whose pictures are ImageNet's.\n"
@@ -23,7 +18,7 @@ def text(card: dict[str, Any]) -> str:
         *introduction(card),
         *("## Accuracy", accuracy(card), *commands(card)),
         *("## Memory", theory(card), files(card), updates(card)),
-        *("## Training", schedule(card), training_command(card)),
+        *("## Training", schedule(card), commands_of_training(card)),
         *("## Licence", LICENCE),
     ]
     return "\n\n".join(parts) + "\n"
@@ -134,19 +129,6 @@ def schedule(card: dict[str, Any]) -> str:
     )
 
 
-def training_command(card: dict[str, Any]) -> str:
-    """What makes this model again; settings that are those of the named configuration are left out."""
-    c = card["config"]
-    named = f"miniimagenet-{c['backbone']}-{c['n_way']}way-{c['n_shot']}shot"
-    usual = dataclasses.asdict(NAMED[named]) | {"method": ""} if named in NAMED else {}
-    other = {
-        key: c[key] for key in c if key not in (*WHERE, "versions") and c[key] != usual.get(key)
-    }
-    flags = [_flag(key.replace("_", "-"), value) for key, value in other.items()]
-    return f"```\npmeta train {' '.join([named, '--data DIR', *flags, '--out RUN'])}\npython -m pmeta.cli.zoo_add RUN\n```"
-
-
-def _flag(name: str, value: Any) -> str:
-    return (
-        f"--{name}" if value is True else f"--no-{name}" if value is False else f"--{name} {value}"
-    )
+def commands_of_training(card: dict[str, Any]) -> str:
+    """What makes this model again."""
+    return f"```\n{card['command']}\npython zoo/add.py RUN\n```"

@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from pmeta.cli import main
-from pmeta.cli.cost import select
 from pmeta.cost.adaptation import layer_names, resnet12
+from pmeta.cost.setup import select
 from pmeta.paper import ADAPTATION
 
 KEYS = {

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from pmeta import cli, device
-from pmeta.cli.evaluate import load, restore
 from pmeta.data.tasks import SCALE, SHIFT
 from pmeta.rl import train as rl_train
 from pmeta.rl.config import RLConfig
-from pmeta.rl.evaluate_command import restore as restore_policy
+from pmeta.rl.restore import restore as restore_policy
 from pmeta.training.config import NAMED
+from pmeta.training.restore import load, restore
 from pmeta.training.run_folder import Run
 from pmeta.training.train import build
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from pmeta.cli import main
-from pmeta.cli.evaluate import EvaluateConfig
-from pmeta.cli.reproduce import choose
 from pmeta.reproduce import evaluations
 from pmeta.reproduce.cells import NAMES, TABLES, TITLES, TRAININGS
+from pmeta.reproduce.config import choose
 from pmeta.training import workers
+from pmeta.training.restore import EvaluateConfig
 
 
 def told(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
@@ -32,7 +32,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Everything, at the smallest scale. The curve of each run is drawn in other tests, and takes longer than the run."""
     folder = tmp_path_factory.mktemp("reproduce")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pmeta.training.train.draw", lambda *args: None)
+        patch.setattr("pmeta.report.figures.run_pictures", lambda *args: None)
         assert main(["reproduce", "all", "--scale", "smoke", "--out", str(folder)]) == 0
     return folder
 

@@ -85,3 +85,12 @@ def test_mistakes_on_the_command_line_exit_2_with_a_message(
         code, out, err = told(capsys, GLYPHS, "--out", "x", *words.split())
         assert (code, out) == (2, "")
         assert told_why in " ".join(err.split())
+
+
+def test_a_run_leaves_its_pictures(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    words = "--tasks 4 --epoch-tasks 2 --val-tasks 2 --channels 4 --groups 2 --workers 1"
+    code, out, _ = told(capsys, GLYPHS, *words.split(), "--out", str(tmp_path))
+    assert code == 0
+    assert out.endswith(f"next: pmeta evaluate {tmp_path}\n")
+    for name in ("curve.png", "step_sizes.png"):
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")

@@ -1,4 +1,7 @@
-"""Pictures for golden tests: photographs are not random numbers, they have smooth areas, edges, and pixels that are equal."""
+"""Pictures for tests: photographs are no random numbers, they have smooth areas and edges."""
+
+import io
+from typing import Any
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFilter
@@ -45,3 +48,18 @@ def characters(n: int) -> np.ndarray:
         draw_samples(Glyph(chr(0x3B1 + i), ("DejaVuSans",)))[0] for i in range(n)
     ]  # alpha, beta, ...
     return np.repeat(np.stack(drawn)[:, None], 3, axis=1)
+
+
+def encoded(image: Image.Image, kind: str = "png", **options: Any) -> bytes:
+    """The bytes of a picture file."""
+    file = io.BytesIO()
+    image.save(file, kind, **options)
+    return file.getvalue()
+
+
+def three_bands(width: int, height: int) -> Image.Image:
+    """Left third red, middle green, right blue."""
+    image = Image.new("RGB", (width, height), (0, 255, 0))
+    image.paste((255, 0, 0), (0, 0, width // 3, height))
+    image.paste((0, 0, 255), (2 * width // 3, 0, width, height))
+    return image

@@ -9,8 +9,8 @@ import tyro
 
 from pmeta import zoo
 from pmeta.cli import main
-from pmeta.cli.reproduce import ReproduceConfig, choose
 from pmeta.cli.train import parse
+from pmeta.reproduce.config import ReproduceConfig, choose
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -44,7 +44,7 @@ def test_reproduce_commands_parse(line):
 def test_models_that_are_named_ship():
     named = re.findall(r"pmeta adapt (miniimagenet\S+)", "\n".join(COMMANDS))
     assert named
-    assert set(named) <= set(zoo.names()), "make them with python -m pmeta.cli.zoo_add"
+    assert set(named) <= set(zoo.names()), "make them with python zoo/add.py"
 
 
 def test_figures_are_those_of_the_zoo():

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from pmeta.base.errors import DivergedError
-from pmeta.cli.evaluate import EvaluateConfig
 from pmeta.reproduce import evaluations, figure5, queue
 from pmeta.reproduce.cells import TABLES, TRAININGS
 from pmeta.reproduce.data import Dataset
 from pmeta.reproduce.estimate import Estimate
 from pmeta.reproduce.queue import Job, Options, Step
+from pmeta.training.restore import EvaluateConfig
 from pmeta.training.run_folder import BusyError, Run, write_json
 
 MINI = Dataset("/data/mini", "MiniImageNet", "val")

@@ -17,11 +17,11 @@ from pmeta.cli import evaluate as evaluate_command
 from pmeta.cli import main
 from pmeta.cli import train as train_command
 from pmeta.method.learned import Meta
-from pmeta.rl import evaluate_command as rl_evaluate_command
+from pmeta.rl import restore as rl_restore
 from pmeta.rl import train as rl_train
 from pmeta.rl.config import NAMED, RLConfig
-from pmeta.rl.evaluate_command import restore
 from pmeta.rl.policy import sample
+from pmeta.rl.restore import restore
 from pmeta.rl.train import (
     TEST,
     TRAIN,
@@ -311,7 +311,7 @@ def test_evaluate_gives_returns_memory_and_a_picture(finished, tmp_path, capsys)
 
 
 def test_evaluate_draws_test_tasks_of_its_own_seed(finished, monkeypatch, capsys):
-    calls = spy_on_run_tasks(monkeypatch, rl_evaluate_command)
+    calls = spy_on_run_tasks(monkeypatch, rl_restore)
     evaluate_command.main([str(finished), "--tasks", "22", "--workers", "1", "--json"])
     assert calls == [((TEST, 0), list(range(20)), 1, 1), ((TEST, 0), [20, 21], 1, 1)]
     evaluate_command.main(

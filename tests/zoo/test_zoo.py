@@ -19,12 +19,12 @@ from rich.console import Console
 
 from pmeta import cli, device, zoo
 from pmeta.cli import zoo as zoo_command
-from pmeta.cli import zoo_add
 from pmeta.training.config import ImageConfig
 from pmeta.training.run_folder import Run
 from pmeta.training.train import build
 from pmeta.zoo.card_text import text
 from tests.cli.test_adapt import ABSENT
+from zoo import add
 
 ROOT = Path(__file__).parents[2]
 NAME = "miniimagenet-4conv-5way-1shot"
@@ -80,7 +80,7 @@ class Made:
             "--cards",
             self.cards,
         )
-        zoo_add.main([str(a) for a in argv])
+        add.main([str(a) for a in argv])
 
 
 @pytest.fixture(scope="module")
@@ -245,7 +245,7 @@ def test_one_name_for_many_runs() -> None:
     with pytest.raises(
         ValueError, match="--name is that of one model, got 2 runs: add them one by one"
     ):
-        zoo_add.AddConfig(("a", "b"), name="c")
+        add.AddConfig(("a", "b"), name="c")
 
 
 def without_torch(folder: Path, *argv: object) -> Any:

@@ -1,4 +1,4 @@
-"""For makers of a release: `python -m pmeta.cli.zoo_add RUN ...` takes the best models of runs into the zoo."""
+"""For makers of a release: `python zoo/add.py RUN ...` takes the best models of runs into the zoo."""
 
 import dataclasses
 import shutil
@@ -12,13 +12,13 @@ import tyro
 
 from pmeta import zoo
 from pmeta.base.files import make_folder, write_atomically
-from pmeta.cli.evaluate import EvaluateConfig, evaluate, load, open_images, restore
 from pmeta.cli.export import export_run
 from pmeta.compiler.export import Exported
 from pmeta.method.step_sizes import updated_layers
 from pmeta.training import workers
-from pmeta.training.config import ImageConfig
+from pmeta.training.config import NAMED, ImageConfig
 from pmeta.training.evaluate import Summary
+from pmeta.training.restore import EvaluateConfig, evaluate, load, open_for, restore
 from pmeta.training.run_folder import Checkpoint, Run, write_json
 from pmeta.training.train import choose_device
 from pmeta.zoo.card_text import text
@@ -27,6 +27,8 @@ WIDE = 20
 """Outputs of the second file of each model."""
 MANY = 10
 """Classes that it is measured with."""
+WHERE = ("data", "out", "workers", "device", "tensorboard", "recompute")
+"""Settings of a training that do not change what it gives."""
 
 
 @dataclass(frozen=True)
@@ -59,9 +61,7 @@ class AddConfig:
 
 def main(argv: list[str]) -> None:
     """Run the command."""
-    config = tyro.cli(
-        AddConfig, args=argv, prog="python -m pmeta.cli.zoo_add", description=AddConfig.__doc__
-    )
+    config = tyro.cli(AddConfig, args=argv, prog="python zoo/add.py", description=AddConfig.__doc__)
     for run in config.runs:
         card = add(config, run)
         e = card["evaluation"]
@@ -167,6 +167,7 @@ def describe(
             "gmac": shipped.gmac,
         },
         "files": [describe_file(file, n, e) for file, (n, e) in files.items()],
+        "command": training_command(trained),
         "config": {
             **dataclasses.asdict(trained),
             "data": "MiniImageNet",
@@ -176,10 +177,26 @@ def describe(
     }
 
 
+def training_command(trained: ImageConfig) -> str:
+    """What trains this model again; settings of the named configuration are left out."""
+    c = dataclasses.asdict(trained)
+    named = f"miniimagenet-{trained.backbone}-{trained.n_way}way-{trained.n_shot}shot"
+    usual = dataclasses.asdict(NAMED[named]) | {"method": ""} if named in NAMED else {}
+    other = {key: c[key] for key in c if key not in WHERE and c[key] != usual.get(key)}
+    flags = [_flag(key.replace("_", "-"), value) for key, value in other.items()]
+    return " ".join(["pmeta train", named, "--data DIR", *flags, "--out RUN"])
+
+
+def _flag(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return f"--{name}" if value else f"--no-{name}"
+    return f"--{name} {value}"
+
+
 def describe_data(trained: ImageConfig, data: str, image: tuple[int, int, int]) -> dict[str, Any]:
     """The pictures that a model learned from, and those that it was measured on."""
     counts = {
-        split: len(open_images(trained, split, data, image).classes) for split in ("train", "val")
+        split: len(open_for(trained, split, data, image).classes) for split in ("train", "val")
     }
     return {"name": "MiniImageNet", "classes": counts, "image": list(image)}
 

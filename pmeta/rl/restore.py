@@ -1,14 +1,11 @@
-"""`pmeta evaluate RUN` for a policy: unseen tasks, adapted to one episode at a time as a device does."""
+"""The best policy of a run, restored to be evaluated on unseen tasks or exported."""
 
 import dataclasses
-import json
 import sys
-from typing import Any
 
 import torch
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
 from pmeta.method.inner import InnerLoop
 from pmeta.method.learned import Meta
@@ -18,7 +15,7 @@ from pmeta.rl.evaluate import ReturnSummary, summarise, task_returns
 from pmeta.rl.policy import Env, policy_gradient
 from pmeta.rl.render import draw
 from pmeta.rl.train import TEST, build, make_env, run_tasks
-from pmeta.training.run_folder import Run, plain, restored
+from pmeta.training.run_folder import Run, restored
 from pmeta.training.workers import Group
 
 CHUNK = 20
@@ -58,41 +55,3 @@ def evaluate(
         if render and group.rank == 0 and chunk is chunks[0]:
             draw(config.env, data, render)
     return [layer.name for layer in net.layers], summarise(group.gather(results))
-
-
-def show(path: str, layers: list[str], summary: ReturnSummary, as_json: bool) -> None:
-    """Print the summary."""
-    if as_json:
-        print(json.dumps(plain({"run": path, "layers": layers, **dataclasses.asdict(summary)})))
-        return
-    console = Console()
-    before, after = (f"{m:.2f} ± {ci:.2f}" for m, ci in _returns(summary))
-    console.print(
-        f"return [bold]{after}[/bold] after adaptation ({before} before) on {summary.tasks} tasks",
-        highlight=False,
-    )
-    half = f"{summary.first_half:.2f} ± {summary.first_half_ci95:.2f}"
-    console.print(
-        f"median of the tasks {summary.after_median:.2f}; first half of the steps {half}",
-        highlight=False,
-    )
-    costs = Table("a task", "mean", "worst")
-    costs.add_row(
-        "peak memory, paper's accounting",
-        f"{summary.memory_mb:.3f} MB",
-        f"{summary.worst_memory_mb:.3f} MB",
-    )
-    exact = (f"{summary.exact_memory_mb:.3f} MB", f"{summary.worst_exact_memory_mb:.3f} MB")
-    costs.add_row("peak memory, exact, with the episodes kept", *exact)
-    costs.add_row("GMACs of a step", f"{summary.gmac:.3f}", f"{summary.worst_gmac:.3f}")
-    console.print(costs)
-    ratios = Table(
-        "share of weights updated", *[f"step {k + 1}" for k in range(len(summary.update_ratios))]
-    )
-    for l, name in enumerate(layers):
-        ratios.add_row(name, *[f"{row[l]:.2f}" if row[l] else "·" for row in summary.update_ratios])
-    console.print(ratios)
-
-
-def _returns(s: ReturnSummary) -> list[Any]:
-    return [(s.before, s.before_ci95), (s.after, s.after_ci95)]

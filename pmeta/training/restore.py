@@ -1,0 +1,144 @@
+"""The best model of a run, restored to be evaluated on unseen tasks or exported."""
+
+import dataclasses
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+import tyro
+from rich.console import Console
+from rich.progress import track
+
+from pmeta.data.tasks import ImageSet, check_enough, open_split
+from pmeta.method import heads
+from pmeta.method.learned import Meta
+from pmeta.network.layers import Network
+from pmeta.training.config import ImageConfig
+from pmeta.training.evaluate import Summary, TaskResult, evaluate_task, evaluation_loop, summarise
+from pmeta.training.run_folder import Checkpoint, open_run, restored
+from pmeta.training.train import build, choose_device, task
+from pmeta.training.workers import Group
+
+
+@dataclass(frozen=True)
+class EvaluateConfig:
+    """Adapt the best model of a run to unseen tasks: accuracy with CI95, peak memory, MACs, update ratios."""
+
+    run: tyro.conf.Positional[str]
+    """Run folder, or a model that `pmeta zoo` lists."""
+    data: str = ""
+    """Folder of classes to draw tasks from; by default that of the run."""
+    split: Literal["train", "val", "test"] = "test"
+    """Which classes."""
+    tasks: int | None = None
+    """Number of tasks; by default the paper's, 5000 for images and 400 for reinforcement learning."""
+    batch: int | None = 1
+    """Samples that adaptation takes at a time (gradient accumulation); None: the whole support set."""
+    n_way: int | None = None
+    """Classes in a task, at most as many as the head has outputs; by default the same."""
+    n_shot: int | None = None
+    """Support samples of each class; by default as in training."""
+    n_query: int | None = None
+    """Query samples of each class; by default as in training."""
+    classes: int | None = None
+    """Give the head this many outputs, the meta-trained ones in turn; None: those of training."""
+    seed: int = 1
+    """Of the tasks; on the validation classes another one than the training's."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to compute; auto: on the GPU if there is one."""
+    workers: int = 0
+    """Processes; 0: one for each core."""
+    json: bool = False
+    """Print one JSON object instead of tables."""
+    render: str = ""
+    """Of a policy: write a picture of episodes before and after adaptation here."""
+
+    def __post_init__(self) -> None:
+        for name in ("tasks", "batch"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
+                raise ValueError(f"--{name} must be at least 1, got {getattr(self, name)}.")
+        if self.seed < 0 or self.workers < 0:
+            raise ValueError(
+                f"--seed and --workers must not be negative, got {self.seed} and {self.workers}."
+            )
+
+
+def load(path: str, classes: int | None = None) -> tuple[ImageConfig, Checkpoint]:
+    """The settings of a run and its best checkpoint; with `classes` that many outputs."""
+    run = open_run(path)
+    config, best = run.settings(ImageConfig), run.load("best")
+    if best is None:
+        raise ValueError(
+            f"{path} has no best model yet: it is chosen from the validations after --freeze-at; "
+            "go on with pmeta train."
+        )
+    if len(best.info.get("input", ())) != 3:
+        raise ValueError(
+            f"the best model of {path} does not say which images it takes, an older release "
+            "wrote it: train again."
+        )
+    if classes is not None:
+        best = best._replace(tensors=heads.repeated(best.tensors, classes))
+        config = dataclasses.replace(config, n_way=classes)
+    return config, best
+
+
+def open_for(config: ImageConfig, split: str, data: str, image: tuple[int, int, int]) -> ImageSet:
+    """Images of any data set in the shape (C, H, W) that a run's network takes."""
+    channels, height, width = image
+    if data in ("", config.data):  # as they were decoded for the training
+        images = open_split(config.data, split, config.image_size)
+    else:
+        images = open_split(data, split, height if height == width else None, channels=channels)
+    if images.shape != image:
+        wanted, found = ("x".join(map(str, shape)) for shape in (image, images.shape))
+        raise ValueError(
+            f"the network takes images of {wanted} (channels, height, width), those of "
+            f"{images.name} are {found}: choose other data."
+        )
+    check_enough(images, config.n_way, config.n_shot, config.n_query)
+    return images
+
+
+def restore(
+    config: ImageConfig, tensors: dict[str, Any], image: tuple[int, int, int], device: torch.device
+) -> tuple[Network, Meta]:
+    """The network of a run with the weights, step sizes and attention of a checkpoint."""
+    net, meta = build(config, image, device)
+    return net, restored(meta, tensors)
+
+
+def prepare(group: Group, config: EvaluateConfig) -> tuple[list[str], Callable[[int], TaskResult]]:
+    """The names of the layers, and what adapts the best model of a run to the task of a number."""
+    trained, best = group.from_first(lambda: load(config.run, config.classes))
+    asked = {key: getattr(config, key) for key in ("n_way", "n_shot", "n_query")}
+    drawn = dataclasses.replace(trained, **{k: n for k, n in asked.items() if n is not None})
+    if drawn.n_way > trained.n_way:
+        raise ValueError(
+            f"the head of {config.run} has {trained.n_way} outputs, got --n-way {config.n_way}: "
+            "give --classes."
+        )
+    if config.split == "val" and config.seed == trained.seed:
+        raise ValueError(
+            f"the model was chosen on the validation tasks of seed {trained.seed}: "
+            "give another --seed."
+        )
+    device, image = choose_device(config.device, group.rank), tuple(best.info["input"])
+    images = open_for(drawn, config.split, config.data, image)
+    net, meta = restore(trained, best.tensors, image, device)
+    loop = evaluation_loop(net, trained.method_row(), config.batch)
+    if config.classes is not None:
+        loop = dataclasses.replace(loop, loss=heads.among(drawn.n_way))
+    names = [layer.name for layer in net.layers]
+    return names, lambda i: evaluate_task(loop, meta, task(drawn, images, i, device, config.seed))
+
+
+def evaluate(group: Group, config: EvaluateConfig) -> tuple[list[str], Summary]:
+    """The names of the layers, and the summary over all tasks; each process takes its share."""
+    layers, result_of = prepare(group, config)
+    numbers = group.share(range(config.tasks or 5000))
+    quiet = group.rank > 0 or not sys.stderr.isatty()
+    shown = track(numbers, "adapting", console=Console(stderr=True), disable=quiet, transient=True)
+    return layers, summarise(group.gather([result_of(i) for i in shown]))
