@@ -6,7 +6,9 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
-from pmeta.cost.adaptation import WORD, layer_macs, stored_words
+from pmeta.cost.macs import layer_macs
+from pmeta.cost.memory import stored_words
+from pmeta.cost.ops import WORD
 from pmeta.cost.setup import IMAGES, NAMES, Setup, figures
 from pmeta.method.methods import METHODS
 from pmeta.paper import note, printed

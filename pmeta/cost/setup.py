@@ -5,21 +5,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from pmeta.cost.adaptation import (
-    MB,
-    WORD,
-    Op,
-    attended,
-    bound_mu_fw,
-    channels,
-    cost,
-    four_conv,
-    layer_names,
-    m,
-    mlp,
-    resnet12,
-    weight_words,
-)
+from pmeta.cost.adaptation import cost
+from pmeta.cost.bound import bound_mu_fw
+from pmeta.cost.networks import four_conv, mlp, resnet12
+from pmeta.cost.ops import MB, WORD, Op, attended, channels, layer_names, m, weight_words
 
 IMAGES: dict[str, Callable[[int], tuple[Op, ...]]] = {"4conv": four_conv, "resnet12": resnet12}
 POLICIES = {"mlp-cheetah": (20, 6), "mlp-navigation": (2, 2)}  # observation, action

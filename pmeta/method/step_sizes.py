@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from pmeta.cost.adaptation import bound_mu_fw, peak_words
-from pmeta.cost.memory import stored_words
+from pmeta.cost.bound import bound_mu_fw
+from pmeta.cost.memory import peak_words, stored_words
 from pmeta.cost.ops import WORD, input_words, weight_words
 from pmeta.method.learned import Meta
 from pmeta.method.methods import Method

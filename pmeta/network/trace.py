@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from pmeta.cost.adaptation import Op
+from pmeta.cost.ops import Op
 
 # What the gradient of an operation keeps: a bit an element, two bits a window, nothing, or (any other) its input.
 KINDS = {

@@ -3,17 +3,8 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from pmeta.cost.adaptation import (
-    MB,
-    WORD,
-    Op,
-    Ratio,
-    forward_walk,
-    layer_names,
-    peak_words,
-    stored_words,
-    weight_words,
-)
+from pmeta.cost.memory import forward_walk, peak_words, stored_words
+from pmeta.cost.ops import MB, WORD, Op, Ratio, layer_names, weight_words
 from pmeta.report.comparison import bytes_text
 from pmeta.report.html import Markup
 from pmeta.report.plot import WIDTH, Scale, line, nice_ticks, number, rect, svg, text

@@ -7,7 +7,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pmeta.cost.adaptation import Op, bound_mu_fw, cost, four_conv, layer_names, m, mlp, resnet12
+from pmeta.cost.adaptation import cost
+from pmeta.cost.bound import bound_mu_fw
+from pmeta.cost.networks import four_conv, mlp, resnet12
+from pmeta.cost.ops import Op, layer_names, m
 from pmeta.cost.setup import POLICIES
 from pmeta.method.methods import METHODS, Method
 from pmeta.paper import ADAPTATION, BACKBONES, MLPS, TABLE2, TABLE3

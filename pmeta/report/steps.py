@@ -3,7 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pmeta.cost.adaptation import Op, channels, max_mu_fw
+from pmeta.cost.bound import max_mu_fw
+from pmeta.cost.ops import Op, channels
 from pmeta.report.html import Markup, data, el
 from pmeta.report.plot import WIDTH, rect, svg, text
 from pmeta.report.run import RunRecord

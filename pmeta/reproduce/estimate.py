@@ -8,7 +8,8 @@ from pathlib import Path
 
 import torch
 
-from pmeta.cost.adaptation import cost, layer_names
+from pmeta.cost.adaptation import cost
+from pmeta.cost.ops import layer_names
 from pmeta.data.tasks import Task
 from pmeta.method.meta_gradient import task_gradient
 from pmeta.reproduce import evaluations

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from pmeta.cost.adaptation import macs as step_macs
-from pmeta.cost.adaptation import peak_words
+from pmeta.cost.macs import macs as step_macs
+from pmeta.cost.memory import peak_words
 from pmeta.cost.ops import MB, WORD
 from pmeta.method.inner import InnerLoop, Scores
 from pmeta.method.learned import Meta

@@ -7,7 +7,8 @@ import sys
 import pytest
 
 from pmeta.cli import main
-from pmeta.cost.adaptation import layer_names, resnet12
+from pmeta.cost.networks import resnet12
+from pmeta.cost.ops import layer_names
 from pmeta.cost.setup import select
 from pmeta.paper import ADAPTATION
 

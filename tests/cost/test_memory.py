@@ -6,19 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pmeta.cost.adaptation import (
-    WORD,
-    Op,
-    backward_walk,
-    forward_walk,
-    four_conv,
-    layer_names,
-    mlp,
-    peak_words,
-    resnet12,
-    stored_words,
-)
-from pmeta.cost.networks import Builder
+from pmeta.cost.memory import backward_walk, forward_walk, peak_words, stored_words
+from pmeta.cost.networks import Builder, four_conv, mlp, resnet12
+from pmeta.cost.ops import WORD, Op, layer_names
 
 NETWORKS = {
     "4conv": (four_conv(), 25),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from pmeta.cost.adaptation import max_survivors
+from pmeta.cost.bound import max_survivors
 from pmeta.method.attention import (
     Gammas,
     clip,

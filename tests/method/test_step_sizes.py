@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pmeta.cost.adaptation import layer_names, peak_words
+from pmeta.cost.memory import peak_words
+from pmeta.cost.ops import layer_names
 from pmeta.method.learned import Meta, init_meta
 from pmeta.method.methods import METHODS, Method
 from pmeta.method.step_sizes import (

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pmeta.cost import adaptation as cost
-from pmeta.cost.adaptation import Op
+from pmeta.cost import networks
+from pmeta.cost.ops import Op
 from pmeta.network.backbones import FourConv, MLPPolicy, ResNet12
 from pmeta.network.take_in import take_in
 from tests.helpers.nets import Separable
@@ -37,18 +37,18 @@ def kinds(f: Callable[[Tensor], Tensor], shape: tuple[int, ...] = (4,), c_in: in
 
 
 def test_four_conv() -> None:
-    assert ops(FourConv(), (3, 84, 84)) == cost.four_conv()
-    assert ops(FourConv(20, (1, 28, 28), 16, 4), (1, 28, 28)) == cost.four_conv(
+    assert ops(FourConv(), (3, 84, 84)) == networks.four_conv()
+    assert ops(FourConv(20, (1, 28, 28), 16, 4), (1, 28, 28)) == networks.four_conv(
         20, (1, 28, 28), 16, 4
     )
 
 
 def test_resnet12() -> None:
-    assert ops(ResNet12(), (3, 84, 84)) == cost.resnet12()
+    assert ops(ResNet12(), (3, 84, 84)) == networks.resnet12()
 
 
 def test_mlp() -> None:
-    assert ops(MLPPolicy(20, 6), (200, 20), ("log_std",)) == cost.mlp(20, 6)
+    assert ops(MLPPolicy(20, 6), (200, 20), ("log_std",)) == networks.mlp(20, 6)
 
 
 # Any model

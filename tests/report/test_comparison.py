@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from pmeta.cost.adaptation import four_conv, layer_names, peak_words
+from pmeta.cost.memory import peak_words
+from pmeta.cost.networks import four_conv
+from pmeta.cost.ops import layer_names
 from pmeta.method.methods import METHODS
 from pmeta.report.comparison import (
     computation,

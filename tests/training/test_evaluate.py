@@ -13,7 +13,9 @@ import torch
 from PIL import Image
 
 from pmeta.cli import main
-from pmeta.cost import adaptation as cost
+from pmeta.cost.adaptation import cost
+from pmeta.cost.macs import macs
+from pmeta.cost.memory import peak_words
 from pmeta.method.inner import InnerLoop, Scores
 from pmeta.method.methods import METHODS, Method
 from pmeta.method.step_sizes import updated_layers
@@ -92,13 +94,11 @@ def brute_force(
                 mu_fw[name], mu_bw[name] = float(fw.mean()), float(bw.mean())
                 both[name] = float((fw * bw).mean()) if name.startswith("norm") else mu_fw[name]
             for accounting in peaks:
-                words = cost.peak_words(
-                    net.ops, update, batch, n, mu_fw, accounting, attention=True
-                )
+                words = peak_words(net.ops, update, batch, n, mu_fw, accounting, attention=True)
                 peaks[accounting] = max(peaks[accounting], words)
             # of the weights of a norm those are updated whose channel has both scores
             mu_bw = {name: 1.0 if name.startswith("norm") else mu for name, mu in mu_bw.items()}
-            total += cost.macs(net.ops, update, both, mu_bw, attention=True)
+            total += macs(net.ops, update, both, mu_bw, attention=True)
     return peaks["paper"], peaks["exact"], total / len(masks)
 
 
@@ -136,7 +136,7 @@ def test_dense_methods_cost_what_the_cost_model_says() -> None:
     for name in ("maml", "anil"):
         loop, meta = evaluation_loop(net, METHODS[name], 1), nets.meta_of(net, METHODS[name])
         found = evaluate_task(loop, meta, nets.task(SHAPE))
-        expected = cost.cost(net.ops, updated_layers(net, meta.updates()), 5)
+        expected = cost(net.ops, updated_layers(net, meta.updates()), 5)
         assert (found.peak_words, found.exact_peak_words) == (
             expected.peak_words,
             expected.exact_peak_words,
