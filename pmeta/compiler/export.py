@@ -1,21 +1,23 @@
-"""From a meta-trained model to model.pmeta: programs for every step, planned to the byte before any data is seen."""
+"""From a meta-trained model to model.pmeta: planned to the byte before any data is seen."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, prod
+from functools import cached_property
+from math import prod
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from pmeta.compiler.assemble import assemble
+from pmeta.compiler.constants import Stored, store
 from pmeta.compiler.fuse import split
-from pmeta.compiler.ir import Model, Score
-from pmeta.compiler.memory_plan import place
-from pmeta.compiler.read_model import Node, read_graph
-from pmeta.compiler.tiling import assemble, lay_out, macs, peak
-from pmeta.device import format as flatfile
-from pmeta.device.format import FILE_SPACE, INPUT_SPACE, Constants
-from pmeta.method.attention import has_scores
+from pmeta.compiler.ir import Model, Program
+from pmeta.compiler.memory_plan import fullest_at, macs, place
+from pmeta.compiler.read_model import read_graph
+from pmeta.compiler.tiling import lay_out
+from pmeta.device.format import INPUT_TYPES, Contents, write
 from pmeta.method.learned import Meta
 from pmeta.method.methods import Method
 from pmeta.network.layers import Layer, Network
@@ -37,7 +39,105 @@ class Exported:
     batch: int | None
     """Samples that share their attention scores; None: the whole support set."""
     alone: tuple[str, ...]
-    """Parameters that belong to no layer and that steps update: the engine leaves them to the caller."""
+    """Parameters that belong to no layer and that steps update: the engine leaves them to the
+    caller."""
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """One sample as the device reads it."""
+
+    shape: tuple[int, ...]
+    type: str
+    scale: Sequence[float] | None
+    shift: Sequence[float] | None
+
+    @property
+    def channels(self) -> int:
+        return self.shape[0] if len(self.shape) > 1 else 1
+
+    @property
+    def bytes(self) -> int:
+        return prod(self.shape) * np.dtype(self.type).itemsize
+
+    @property
+    def factors(self) -> list[Sequence[float]]:
+        """Scale and shift of each channel."""
+        c = self.channels
+        return [self.scale or [1 / 255] * c, self.shift or [0.0] * c]
+
+    def check(self) -> None:
+        if self.type not in INPUT_TYPES:
+            raise ValueError(
+                f"input_type must be one of {', '.join(INPUT_TYPES)}, got {self.type!r}."
+            )
+        c, given = self.channels, [len(numbers) for numbers in self.factors]
+        if self.type == "uint8" and given != [c, c]:
+            raise ValueError(
+                f"samples of {c} channels take {c} numbers of scale and shift, "
+                f"got {given[0]}, {given[1]}."
+            )
+
+
+@dataclass(frozen=True)
+class _Source:
+    """What is compiled."""
+
+    net: Network
+    meta: Meta
+    method: Method
+    sample: _Sample
+    batch: int | None
+
+    @cached_property
+    def updates(self) -> list[frozenset[str]]:
+        """The layers that each step updates.
+
+        Parameters that stand alone are the caller's, who computes their gradients."""
+        return [
+            frozenset(layer.name for layer in self._layers(on) if layer.kind != "param")
+            for on in self.meta.updates()
+        ]
+
+    @property
+    def ever(self) -> frozenset[str]:
+        """The layers that some step updates."""
+        return frozenset[str]().union(*self.updates)
+
+    @property
+    def alone(self) -> tuple[str, ...]:
+        layers = self._layers(self.meta.updates().any(0))
+        return tuple(layer.name for layer in layers if layer.kind == "param")
+
+    def _layers(self, on: Tensor) -> list[Layer]:
+        return [layer for layer, up in zip(self.net.layers, on.tolist(), strict=True) if up]
+
+    def check(self) -> None:
+        if self.batch is not None and not 1 <= self.batch < 1 << 32:
+            raise ValueError(
+                f"a micro-batch has at least 1 sample and fewer than 2^32, got batch={self.batch}: "
+                f"give None for the whole support set."
+            )
+        if (self.method.sparse_fw, self.method.sparse_bw) != ("w", "w"):
+            raise ValueError(
+                "the device runs a dense forward and backward pass: sparse_fw='x' and "
+                "sparse_bw='y' are ablations."
+            )
+        self.sample.check()
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """Programs with their memory planned."""
+
+    programs: list[Program]
+    """The first is inference. Steps that update the same layers share a program."""
+    of_steps: list[int]
+    """The program of each step."""
+
+    @property
+    def arena_bytes(self) -> int:
+        return max(p.arena_bytes for p in self.programs)
 
 
 def export(
@@ -49,211 +149,115 @@ def export(
     input_type: str = "float32",
     scale: Sequence[float] | None = None,
     shift: Sequence[float] | None = None,
-    classes: Sequence[str] = (),
     batch: int | None = 1,
 ) -> Exported:
     """Compile a network with its step sizes and attention for the device.
 
-    `input_shape` is that of a sample without the batch. With `input_type` "uint8" the device reads raw pixels and makes them
-    `pixel * scale[c] + shift[c]`; scale is 1/255 and shift 0 unless given. Attention scores are those of micro-batches of
-    `batch` samples (None: the whole support set), as in `InnerLoop`; any number above 1 takes the same memory.
+    `input_shape` is that of a sample without the batch. With `input_type` "uint8" the device reads
+    raw pixels and makes them `pixel * scale[c] + shift[c]`; scale is 1/255 and shift 0 unless
+    given. Attention scores are those of micro-batches of `batch` samples (None: the whole support
+    set), as in `InnerLoop`; any number above 1 takes the same memory.
     """
-    channels = input_shape[0] if len(input_shape) > 1 else 1
-    scale, shift = scale or [1 / 255] * channels, shift or [0.0] * channels
-    _check(method, input_type, channels, scale, shift, batch)
-    example = torch.zeros(1, *input_shape)
-    nodes = read_graph(net.model.eval(), example)
-    stages, root = split(nodes)
-    updates = {k: frozenset(_live(net, meta, k)) for k in range(len(meta.alpha))}
-    ever = frozenset().union(*updates.values())
-    constants, copies, address, state = _weights(net, meta, nodes, ever)
-    scores = _scores(net, meta, method, ever, constants)
-    convert = input_type == "uint8" and any(-1 in n.inputs and n.kind != "conv" for n in nodes)
+    sample = _Sample(tuple(input_shape), input_type, scale, shift)
+    source = _Source(net, meta, method, sample, batch)
+    source.check()
+    nodes = read_graph(net.model.eval(), torch.zeros(1, *sample.shape))
+    stored = store(net, meta, method, nodes, source.ever)
     model = Model(
-        nodes, stages, root, address, scores, INPUT_SPACE, tuple(input_shape), batch != 1, convert
+        nodes,
+        split(nodes),
+        stored.address,
+        stored.gammas,
+        sample.shape,
+        shares=batch != 1,
+        convert=input_type == "uint8" and any(-1 in n.inputs and n.kind != "conv" for n in nodes),
     )
-
-    masks = [frozenset[str](), *dict.fromkeys(updates.values())]
-    programs = [lay_out(model, live) for live in masks]
-    arenas = [place(p.buffers, p.end, state) for p in programs]
-    raws, instrs, geoms = assemble(
-        model, programs, arenas, state, {layer.name: i for i, layer in enumerate(net.layers)}
-    )
-    header = {
-        "arena_bytes": max(arenas),
-        "infer_bytes": arenas[0],
-        "state_bytes": state,
-        "input_type": flatfile.INPUT_TYPES.index(input_type),
-        "input_channels": channels,
-        "input_plane": prod(input_shape) // channels,
-        "outputs": prod(nodes[-1].shape),
-        "rows": prod(nodes[-1].shape[:-1]),
-        "steps": len(meta.alpha),
-        "layers": len(net.layers),
-        "batch": batch or 0,
-    }
-    factors = np.array([scale, shift], "f4")
-    alpha = (meta.alpha.detach() * meta.updates()).numpy()
-    steps = [masks[1:].index(updates[k]) + 1 for k in updates]
-    data = flatfile.write(
-        header,
-        constants,
-        factors,
-        alpha,
-        steps,
-        raws,
-        instrs,
-        geoms,
-        copies,
-        _facts(net, meta, method, input_shape, classes, nodes, ever),
-    )
-    check_size(len(data), max(arenas))
-    peaks = tuple(peak(programs[i], arenas[i]) for i in (0, *steps))
-    work = tuple(macs(programs[i], model) for i in (0, *steps))
-    size = prod(input_shape) * (1 if input_type == "uint8" else 4)
+    planned = _plan(model, source.updates, stored.state_bytes)
+    data = write(_contents(source, model, stored, planned))
+    check_size(len(data), planned.arena_bytes)
+    ran = [planned.programs[i] for i in (0, *planned.of_steps)]
     return Exported(
-        data, max(arenas), arenas[0], state, size, peaks, work, batch, _alone(net, meta)
+        data,
+        planned.arena_bytes,
+        planned.programs[0].arena_bytes,
+        stored.state_bytes,
+        sample.bytes,
+        peaks=tuple((fullest_at(p), p.arena_bytes) for p in ran),
+        macs=tuple(macs(p, model) for p in ran),
+        batch=batch,
+        alone=source.alone,
     )
 
 
-def _check(
-    method: Method,
-    input_type: str,
-    channels: int,
-    scale: Sequence[float],
-    shift: Sequence[float],
-    batch: int | None,
-) -> None:
-    if batch is not None and not 1 <= batch < 1 << 32:
-        raise ValueError(
-            f"a micro-batch has at least 1 sample and fewer than 2^32, got batch={batch}: give None for the whole support set."
-        )
-    if (method.sparse_fw, method.sparse_bw) != ("w", "w"):
-        raise ValueError(
-            "the device runs a dense forward and backward pass: sparse_fw='x' and sparse_bw='y' are ablations."
-        )
-    if input_type not in flatfile.INPUT_TYPES:
-        raise ValueError(
-            f"input_type must be one of {', '.join(flatfile.INPUT_TYPES)}, got {input_type!r}."
-        )
-    if input_type == "uint8" and (len(scale), len(shift)) != (channels, channels):
-        raise ValueError(
-            f"samples of {channels} channels take {channels} numbers of scale and shift, got {len(scale)}, {len(shift)}."
-        )
+def _plan(model: Model, updates: Sequence[frozenset[str]], state_bytes: int) -> _Planned:
+    masks = [frozenset[str](), *dict.fromkeys(updates)]
+    programs = [lay_out(model, live) for live in masks]
+    for p in programs:
+        p.arena_bytes = place(p.buffers, p.end, state_bytes)
+    return _Planned(programs, [masks.index(live, 1) for live in updates])
 
 
 def check_size(file: int, arena: int) -> None:
     """Offsets in the file have thirty bits."""
     if max(file, arena) >= 1 << 30:
         raise ValueError(
-            f"file and arena stay below 1 GiB each, got {file:,} and {arena:,} bytes: update fewer layers."
+            f"file and arena stay below 1 GiB each, got {file:,} and {arena:,} bytes: update fewer "
+            f"layers."
         )
 
 
-def _live(net: Network, meta: Meta, k: int) -> list[str]:
-    """Layers that step k updates. Parameters that stand alone are the caller's, who computes their gradients."""
-    on = meta.updates()[k].tolist()
-    return [
-        layer.name for layer, up in zip(net.layers, on, strict=True) if up and layer.kind != "param"
-    ]
-
-
-def _alone(net: Network, meta: Meta) -> tuple[str, ...]:
-    on = meta.updates().any(0).tolist()
-    return tuple(
-        layer.name for layer, up in zip(net.layers, on, strict=True) if up and layer.kind == "param"
+def _contents(source: _Source, model: Model, stored: Stored, planned: _Planned) -> Contents:
+    meta, layers = source.meta, source.net.layers
+    numbers = {layer.name: i for i, layer in enumerate(layers)}
+    assembled = assemble(model, planned.programs, stored.state_bytes, numbers)
+    sample, output = source.sample, model.nodes[-1].shape
+    return Contents(
+        header={
+            "arena_bytes": planned.arena_bytes,
+            "infer_bytes": planned.programs[0].arena_bytes,
+            "state_bytes": stored.state_bytes,
+            "input_type": INPUT_TYPES.index(sample.type),
+            "input_channels": sample.channels,
+            "input_plane": prod(sample.shape) // sample.channels,
+            "outputs": prod(output),
+            "rows": prod(output[:-1]),
+            "steps": len(meta.alpha),
+            "layers": len(layers),
+            "batch": source.batch or 0,
+        },
+        constants=stored.constants,
+        scale=np.array(sample.factors, "f4"),
+        alpha=(meta.alpha.detach() * meta.updates()).numpy(),
+        steps=planned.of_steps,
+        programs=assembled.programs,
+        instrs=assembled.instrs,
+        geoms=assembled.geoms,
+        copies=stored.copies,
+        facts=_facts(source, model),
     )
 
 
-def _weights(
-    net: Network, meta: Meta, nodes: list[Node], ever: frozenset[str]
-) -> tuple[Constants, list[tuple[int, int, int]], dict[str, int], int]:
-    """Weights into the file, and those that some step updates also into the first bytes of the arena."""
-    constants, copies, address, state = Constants(), [], {}, 0
-    for node in nodes:
-        for name in node.params:
-            if not name:
-                continue
-            w = meta.w[name] if name in meta.w else dict(net.model.named_buffers())[name]
-            at = constants.add(name, w.detach().numpy())
-            address[name] = FILE_SPACE + at
-            if node.name in ever:
-                copies.append((at, state, w.numel() * 4))
-                address[name] = state
-                state += w.numel() * 4
-    return constants, copies, address, -(-state // 16) * 16
-
-
-def _scores(
-    net: Network, meta: Meta, method: Method, ever: frozenset[str], constants: Constants
-) -> dict[tuple[str, str], Score]:
-    """Attention modules or static factors of the layers that are ever updated, into the file."""
-    scores = {}
-    for layer in net.layers:
-        if method.scores == "none" or layer.name not in ever or not has_scores(net, layer):
-            continue
-        for side in ("fw", "bw"):
-            score = _score(layer, side, meta, method, constants)
-            if score is not None:
-                scores[layer.name, side] = score
-    return scores
-
-
-def _score(
-    layer: Layer, side: str, meta: Meta, method: Method, constants: Constants
-) -> Score | None:
-    name, c = f"{layer.name}.{side}", layer.c_in if side == "fw" else layer.c_out
-    if method.scores == "static":
-        gamma = meta.attention[f"{name}.alpha"].detach().numpy()
-        return Score(
-            "static",
-            FILE_SPACE + constants.add(f"{name}.alpha", gamma),
-            c,
-            kept=max(1, int((gamma != 0).sum())),
-        )
-    rho = method.clip_ratio_fw if side == "fw" else method.clip_ratio_bw
-    if rho is None:
-        return None
-    parts = [
-        meta.attention[f"{name}.{key}"].detach().numpy().ravel() for key in ("W1", "b1", "W2", "b2")
-    ]
-    at = constants.add(name, np.concatenate(parts))
-    threshold = rho - 1e-6 if rho > 0 else 0.0
-    return Score(
-        "module", FILE_SPACE + at, c, threshold, kept=max(1, c - ceil(c * threshold))
-    )  # mu_fw <= 1 - rho
+def _facts(source: _Source, model: Model) -> dict[str, Any]:
+    """What the file says of itself for people and for Python."""
+    meta, layers, nodes = source.meta, source.net.layers, model.nodes
+    state = [name for node in nodes if node.name in source.ever for name in node.params]
+    head = [meta.w[name] for name in nodes[-1].params if name in meta.w]
+    alone = {layer.name: i for i, layer in enumerate(layers) if layer.kind == "param"}
+    return {
+        "method": source.method.title,
+        "input_shape": list(source.sample.shape),
+        "classes": [],
+        "repeated": nodes[-1].kind == "fc" and _repeats(head),
+        "layers": [layer.name for layer in layers],
+        "state": [{"name": name, "shape": list(meta.w[name].shape)} for name in state],
+        "alone": {
+            name: {"value": meta.w[name].tolist(), "alpha": meta.alpha[:, i].tolist()}
+            for name, i in alone.items()
+        },
+    }
 
 
 def _repeats(head: list[Tensor]) -> bool:
     """Whether a head has more outputs than were meta-trained, some of them the same."""
     rows = torch.cat([w.reshape(len(w), -1) for w in head], 1)
     return len(rows.unique(dim=0)) < len(rows)
-
-
-def _facts(
-    net: Network,
-    meta: Meta,
-    method: Method,
-    input_shape: Sequence[int],
-    classes: Sequence[str],
-    nodes: list[Node],
-    ever: frozenset[str],
-) -> dict:
-    alone = [layer for layer in net.layers if layer.kind == "param"]
-    params = [name for node in nodes if node.name in ever for name in node.params if name]
-    head = [meta.w[name] for name in nodes[-1].params if name in meta.w]
-    return {
-        "method": method.title,
-        "input_shape": list(input_shape),
-        "classes": list(classes),
-        "repeated": nodes[-1].kind == "fc" and _repeats(head),
-        "layers": [layer.name for layer in net.layers],
-        "state": [{"name": name, "shape": list(meta.w[name].shape)} for name in params],
-        "alone": {
-            layer.name: {
-                "value": meta.w[layer.name].tolist(),
-                "alpha": meta.alpha[:, net.layers.index(layer)].tolist(),
-            }
-            for layer in alone
-        },
-    }

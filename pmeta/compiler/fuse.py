@@ -1,27 +1,31 @@
-"""Stages of a forward pass: a conv or fc layer and the cheap operations behind it, which run channel by channel.
+"""Stages of a forward pass: a conv or fc layer and the cheap operations behind it.
 
-Output channels of a conv and groups of a group norm do not depend on each other. A stage can therefore run a few channels at a
-time, and only its last output has to exist in full: this takes the arena below the largest activation of the network.
+Output channels of a conv and groups of a group norm do not depend on each other. A stage can
+therefore run a few channels at a time, and only its last output has to exist in full: this takes
+the arena below the largest activation of the network.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 
-from pmeta.compiler.read_model import Node
+from pmeta.compiler.read_model import Node, root_of
 
 TAIL = ("norm", "act", "maxpool", "avgpool", "add")
 
 
 @dataclass
 class Stage:
-    """`head` (None: a copy of `source`), then the operations of `tail`, by index into the list of nodes."""
+    """`head` (None: a copy of `source`), then the operations of `tail`, by number of their node."""
 
     head: int | None
     source: int
     """The value that it reads; -1 is the network's input."""
-    shape: tuple[int, ...]
-    """Of the value it makes so far."""
+    head_shape: tuple[int, ...]
+    """Of what the head makes."""
     value: int
+    """What it makes so far, the output of its last operation."""
+    shape: tuple[int, ...]
     tail: list[int] = field(default_factory=list)
     others: dict[int, int] = field(default_factory=dict)
     """For each add of the tail, the value that is added."""
@@ -30,76 +34,61 @@ class Stage:
         return {self.source, *self.others.values()}
 
 
-def split(nodes: list[Node]) -> tuple[list[Stage], list[int]]:
-    """The stages in the order they run, and for each value the one that it is a view of (itself, if of none)."""
-    root = list(range(len(nodes)))
-    for i, node in enumerate(nodes):
-        if node.kind == "view":
-            root[i] = root[node.inputs[0]] if node.inputs[0] >= 0 else -1
-    readers = [
-        sum(_root(root, v) == i for n in nodes if n.kind != "view" for v in n.inputs)
-        for i in range(len(nodes))
-    ]
-    stages: list[Stage] = []
+def split(nodes: Sequence[Node]) -> list[Stage]:
+    """The stages in the order they run."""
+    splitter = _Splitter(nodes)
     for i, node in enumerate(nodes):
         if node.kind in ("conv", "fc"):
-            stages.append(Stage(i, _root(root, node.inputs[0]), node.shape, i))
+            source = root_of(nodes, node.inputs[0])
+            splitter.stages.append(Stage(i, source, node.shape, i, node.shape))
         elif node.kind in TAIL:
-            _append(stages, nodes, root, readers, i)
-    return stages, root
+            splitter.append(i)
+    return splitter.stages
 
 
-def _root(root: list[int], value: int) -> int:
-    return value if value < 0 else root[value]
+class _Splitter:
+    def __init__(self, nodes: Sequence[Node]):
+        self.nodes = nodes
+        self.stages: list[Stage] = []
+        read = [root_of(nodes, v) for n in nodes if n.kind != "view" for v in n.inputs]
+        self.readers = {value: read.count(value) for value in read}
 
+    def append(self, i: int) -> None:
+        """Put operation i behind the stage that makes its input, or begin a new stage with it."""
+        node = self.nodes[i]
+        values = [root_of(self.nodes, v) for v in node.inputs]
+        makers = [self._maker(v) for v in values]
+        last = max(makers)  # the stage that runs last: the other input of an add is there by then
+        own = makers.index(last)
+        if last >= 0 and self._joins(self.stages[last], node, own):
+            stage, chained = self.stages[last], values[own]
+        else:
+            g, chained = node.geom, max(values)
+            shape = (g.c_in, g.h, g.w) if g else node.shape
+            stage = Stage(None, chained, shape, i, shape)
+            self.stages.append(stage)
+        if node.kind == "add":
+            left, right = values
+            stage.others[i] = right if left == chained else left
+        stage.tail.append(i)
+        stage.value, stage.shape = i, node.shape
 
-def _append(
-    stages: list[Stage], nodes: list[Node], root: list[int], readers: list[int], i: int
-) -> None:
-    """Put operation i behind the stage that makes its input, or begin a new stage with it."""
-    node = nodes[i]
-    values = [_root(root, v) for v in node.inputs]
-    making = [next((s for s, stage in enumerate(stages) if stage.value == v), -1) for v in values]
-    at = max(making)  # the stage that runs last: the other input of an add is there by then
-    own = making.index(at)
-    fits = (
-        at >= 0
-        and readers[values[own]] == 1
-        and _fits(stages[at], nodes, node, nodes[node.inputs[own]].shape)
-    )
-    if not fits:
-        source = max(values)
-        stages.append(Stage(None, source, _input_shape(nodes, node, source), i))
-        at = len(stages) - 1
-    stage = stages[at]
-    if node.kind == "add":
-        (left, right) = values
-        mine = stage.source if not fits else stage.value
-        stage.others[i] = right if left == mine else left
-    stage.tail.append(i)
-    stage.value, stage.shape = i, node.shape
+    def _maker(self, value: int) -> int:
+        """The stage that ends in a value, -1 if there is none."""
+        return next((s for s, stage in enumerate(self.stages) if stage.value == value), -1)
 
+    def _joins(self, stage: Stage, node: Node, own: int) -> bool:
+        """Whether an operation can run behind a stage that makes its input number `own`."""
+        if self.readers[stage.value] != 1:
+            return False
+        if node.kind in ("act", "add"):
+            return prod(node.shape) == prod(stage.shape)
+        shape = self.nodes[node.inputs[own]].shape
+        one_norm = node.kind != "norm" or all(self.nodes[t].kind != "norm" for t in stage.tail)
+        same = prod(shape) == prod(stage.shape) and shape[0] == stage.shape[0]
+        return one_norm and same and self._is_image(stage)
 
-def _input_shape(nodes: list[Node], node: Node, source: int) -> tuple[int, ...]:
-    if node.geom is not None:
-        return (node.geom.c_in, node.geom.h, node.geom.w)
-    return node.shape
-
-
-def _fits(stage: Stage, nodes: list[Node], node: Node, shape: tuple[int, ...]) -> bool:
-    if node.kind in ("act", "add"):
-        return prod(node.shape) == prod(stage.shape)
-    one_norm = node.kind != "norm" or all(nodes[t].kind != "norm" for t in stage.tail)
-    return (
-        one_norm
-        and prod(shape) == prod(stage.shape)
-        and shape[0] == stage.shape[0]
-        and _is_image(stage, nodes)
-    )
-
-
-def _is_image(stage: Stage, nodes: list[Node]) -> bool:
-    """Channels come first; not so in the rows of an fc layer that sees many rows."""
-    return (
-        stage.head is None or nodes[stage.head].kind == "conv" or len(nodes[stage.head].shape) == 1
-    )
+    def _is_image(self, stage: Stage) -> bool:
+        """Channels come first; not so in the rows of an fc layer that sees many rows."""
+        head = self.nodes[stage.head] if stage.head is not None else None
+        return head is None or head.kind == "conv" or len(head.shape) == 1

@@ -1,38 +1,78 @@
-"""Instructions of the device as the compiler handles them: operands that are buffers without an offset yet."""
+"""The compiler's form of a program: instructions on buffers that have no offset yet."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 from pmeta.compiler.fuse import Stage
-from pmeta.compiler.memory_plan import Buffer
 from pmeta.compiler.read_model import Node
-from pmeta.device.format import NONE
+from pmeta.device.instructions import LAYOUTS, NONE
 
 LANES = 16
 """Pixels of a panel: a conv's strip is a multiple of it."""
 ACTS = ("relu", "leaky", "relu6")
 
 
+@dataclass(eq=False)
+class Buffer:
+    """A tensor of the arena. What is needed of it may shrink (a compacted input), never grow."""
+
+    name: str
+    persistent: bool = False
+    """Lives through the whole program and from sample to sample."""
+    uses: list[tuple[int, int]] = field(default_factory=list)
+    """(time, bytes from its start that are touched)"""
+    offset: int = 0
+
+
 class Ref(NamedTuple):
-    """An operand: a buffer of the arena, or with `buffer` None a fixed address; in round r of a loop r * step further on."""
+    """An operand: a buffer of the arena, or with `buffer` None a fixed address.
+
+    In round r of a loop it lies r * step bytes further on."""
 
     buffer: Buffer | None
     at: int = NONE
     size: int = 0
     step: int = 0
 
+    def whole(self, size: int) -> "Ref":
+        """The first `size` bytes, the same in every round."""
+        return self._replace(size=size, step=0)
+
+    def part(self, size: int) -> "Ref":
+        """In each round the next `size` bytes."""
+        return self._replace(size=size, step=size)
+
+    def parts(self, size: int, rounds: int) -> "Ref":
+        return self.part(size) if rounds > 1 else self.whole(size)
+
 
 NOTHING = Ref(None)
+"""An operand that is not there."""
 
 
 @dataclass
 class Instr:
+    """One instruction, everything by the names of `pmeta.device.instructions`.
+
+    Two parameters are symbols until `assemble`: `geom` is a node's number, `layer` its name."""
+
     op: str
-    refs: tuple[Ref, ...]
-    p: tuple[int, ...]
-    flags: int = 0
-    layer: str = ""
+    operands: dict[str, Ref]
+    parameters: dict[str, Any] = field(default_factory=dict)
+    flags: tuple[str, ...] = ()
+    owner: str = ""
+    """The layer that it belongs to, for people."""
+
+
+def instr(op: str, owner: str = "", **named: Any) -> Instr:
+    """An instruction from its operands, parameters and flags (True or False) by name."""
+    layout = LAYOUTS[op]
+    flags = tuple(name for name in layout.flags if named.pop(name, False))
+    parameters = {name: named.pop(name, 0) for name in layout.parameters}
+    if not named.keys() <= set(layout.operands):
+        raise ValueError(f"{op} has {', '.join(layout.operands)}, got {', '.join(named)}.")
+    return Instr(op, named, parameters, flags, owner)
 
 
 class Unit(NamedTuple):
@@ -42,11 +82,43 @@ class Unit(NamedTuple):
     body: list[Instr]
 
 
-class Score(NamedTuple):
-    """Where gamma of one side of a layer comes from: an attention module or static factors, at a fixed address."""
+@dataclass
+class Program:
+    """The instructions for one set of updated layers (none: inference)."""
+
+    forward: list[Unit]
+    backward: list[Unit]
+    update: list[Unit]
+    merge: list[Unit]
+    """Behind the last sample of a micro-batch whose samples share their scores."""
+    buffers: list[Buffer]
+    output: Ref
+    g_output: Ref | None
+    acc: dict[str, Ref]
+    """Accumulators, zeroed before a step: gradients by parameter; sums of one micro-batch."""
+    end: int = 0
+    """The last time."""
+    arena_bytes: int = 0
+    """Set by the memory plan, as are the offsets of the buffers."""
+
+    def __post_init__(self) -> None:
+        """Times: one unit after the other, the loss between the forward and the backward half."""
+        ends = {"output": self.output, **({"g_output": self.g_output} if self.g_output else {})}
+        loss = Unit(1, [Instr("loss", ends)])
+        self.units = [*self.forward, loss, *self.backward, *self.merge, *self.update]
+        for t, unit in enumerate(self.units):
+            for i in unit.body:
+                for ref in i.operands.values():
+                    if ref.buffer is not None:
+                        ref.buffer.uses.append((t, ref.size + ref.step * (unit.rounds - 1)))
+        self.end = len(self.units)
+
+
+class GammaSource(NamedTuple):
+    """Where gamma of one side of a layer comes from, at a fixed address."""
 
     kind: str
-    """module or static."""
+    """module (attention) or static (factors)."""
     at: int
     channels: int
     threshold: float = 0.0
@@ -61,48 +133,46 @@ class Model:
 
     nodes: Sequence[Node]
     stages: Sequence[Stage]
-    root: Sequence[int]
     address: Mapping[str, int]
     """Of every weight and bias: in the file, or in the arena where some step updates it."""
-    scores: Mapping[tuple[str, str], Score]
+    gammas: Mapping[tuple[str, str], GammaSource]
     """By layer and side, fw or bw."""
-    input_at: int
     input_shape: tuple[int, ...]
     shares: bool = False
-    """Samples of a micro-batch share their attention scores, which are known only when the last of them has been seen."""
+    """Samples of a micro-batch share their scores, which are known when the last has been seen."""
     convert: bool = False
-    """The sample is uint8 and is made float32 first, since something else than a conv reads it."""
+    """The sample is uint8 and becomes float32 first, since something else than a conv reads it."""
 
     def rounds(self, stage: Stage) -> list[int]:
-        """In how many parts a stage can run, the fewest first: whole groups of its norm, or at least four channels."""
+        """In how many rounds a stage can run, the fewest first.
+
+        A round takes whole groups of its norm, or at least four channels."""
         head = self.nodes[stage.head] if stage.head is not None else None
         norm = next((self.nodes[t] for t in stage.tail if self.nodes[t].kind == "norm"), None)
-        pools = any(self.nodes[t].geom for t in stage.tail)
-        if (head and head.kind == "fc") or not (head or norm or pools or len(stage.shape) > 1):
+        pooled = [geom.c_in for t in stage.tail if (geom := self.nodes[t].geom)]
+        if (head and head.kind == "fc") or not (head or norm or pooled or len(stage.shape) > 1):
             return [1]
         channels = norm.groups if norm else stage.shape[0]
         most = channels if norm else max(1, channels // 4)
-        images = [geom.c_in for t in stage.tail if (geom := self.nodes[t].geom)]
-        images += (
-            [head.geom.c_out] if head and head.geom else []
-        )  # a view behind them may have other channels
+        # a view behind them may have other channels
+        images = [*pooled, *([head.geom.c_out] if head and head.geom else [])]
         return [r for r in range(1, most + 1) if all(c % r == 0 for c in (channels, *images))]
 
 
-@dataclass
-class Choices:
-    """How a program is laid out: parts of each stage forward and backward, and pixels of a conv's strip."""
+@dataclass(frozen=True)
+class Tiling:
+    """How large the parts of a program are, by stage; what is not named is as small as can be."""
 
-    forward: dict[int, int] = field(default_factory=dict)
-    backward: dict[int, int] = field(default_factory=dict)
-    strip: dict[int, int] = field(default_factory=dict)
+    forward: Mapping[int, int] = field(default_factory=dict)
+    """Rounds forward."""
+    backward: Mapping[int, int] = field(default_factory=dict)
+    strip: Mapping[int, int] = field(default_factory=dict)
+    """Pixels of a conv that are gathered at a time."""
 
+    def with_rounds(self, s: int, forward: int, backward: int) -> "Tiling":
+        return replace(
+            self, forward={**self.forward, s: forward}, backward={**self.backward, s: backward}
+        )
 
-def sliced(ref: Ref, n: int) -> Ref:
-    """One part of n words of a full tensor."""
-    return ref._replace(size=n * 4, step=n * 4)
-
-
-def resliced(ref: Ref, size: int, rounds: int) -> Ref:
-    """The same buffer in `rounds` parts of `size` bytes."""
-    return ref._replace(size=size, step=size if rounds > 1 else 0)
+    def with_strip(self, s: int, pixels: int) -> "Tiling":
+        return replace(self, strip={**self.strip, s: pixels})

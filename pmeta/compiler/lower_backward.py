@@ -1,190 +1,207 @@
-"""The backward half of a step (Eqs. 13 and 14): down to the first updated layer, one sample added to the accumulators."""
+"""The backward half of a step (Eqs. 13 and 14), which adds one sample to the accumulators.
+
+It goes down to the first updated layer, stage by stage.
+"""
 
 from math import prod
+from typing import Any, NamedTuple
 
-from pmeta.compiler.emitter import Builder
+from pmeta.compiler.emitter import Emitter, Size
 from pmeta.compiler.fuse import Stage
-from pmeta.compiler.ir import ACTS, LANES, NOTHING, Instr, Ref, resliced, sliced
-from pmeta.compiler.read_model import Node
-from pmeta.device.format import FLAGS, float_bits
+from pmeta.compiler.ir import ACTS, LANES, NOTHING, Instr, Ref, instr
+from pmeta.compiler.read_model import Geom, Node
 
 
-def stage_backward(b: Builder, s: int, stage: Stage) -> None:
-    rounds = b.choices.backward.get(s, b.choices.forward.get(s, b.m.rounds(stage)[-1]))
-    head_shape = b.nodes[stage.head].shape if stage.head is not None else b.copied_shape(stage)
-    place = sliced(b.grads.pop(stage.value), prod(stage.shape) // rounds)
-    body: list[Instr] = []
-    before: list[tuple[Node, Ref]] = []
-    done = False
-    for i in reversed(range(len(stage.tail))):
-        t = stage.tail[i]
-        node = b.nodes[t]
-        shape = b.nodes[stage.tail[i - 1]].shape if i else head_shape
-        place, done = _tail_backward(b, stage, i, node, place, shape, rounds, body, before)
-        if done:
-            break
-    gammas = {id(node): b.gamma(node, "fw", xhat, n, False) for node, xhat, n in _norms(b, before)}
-    b.emit(body, rounds)
-    for node, _, n in _norms(b, before):
-        _norm_update(b, node, gammas[id(node)], n)
-    if not done:
-        _head_backward(b, s, stage, place._replace(size=prod(head_shape) * 4, step=0))
+def stage_backward(e: Emitter, s: int, stage: Stage) -> None:
+    """Emit the backward of one stage: its tail from the end on, part by part, then its head."""
+    tail = _TailBackward(e, s, stage)
+    reaches_head = tail.walk()
+    gammas_fw = [e.gamma(n.node, "fw", n.xhat, Size(n.node.shape[0], n.plane)) for n in tail.norms]
+    e.emit_rounds(tail.body, tail.rounds)
+    for norm, gamma_fw in zip(tail.norms, gammas_fw, strict=True):
+        _update_norm(e, norm, gamma_fw)
+    if reaches_head:
+        _head_backward(e, s, stage, tail.g.whole(prod(stage.head_shape) * 4))
 
 
-def _norms(b: Builder, before: list[tuple[Node, Ref]]) -> list[tuple[Node, Ref, int]]:
-    return [
-        (node, xhat._replace(step=0, size=prod(node.shape) * 4), prod(node.shape[1:]))
-        for node, xhat in before
-    ]
+class _UpdatedNorm(NamedTuple):
+    node: Node
+    xhat: Ref
+    plane: int
+    mean: Ref
+    """Of g(y), by channel."""
+    products: Ref
+    """Sum of g(y) xhat, by channel."""
 
 
-def _tail_backward(
-    b: Builder,
-    stage: Stage,
-    i: int,
-    node: Node,
-    g: Ref,
-    shape: tuple[int, ...],
-    rounds: int,
-    body: list[Instr],
-    norms: list,
-) -> tuple[Ref, bool]:
-    """Add the backward of tail operation i; where the gradient of its input lies, and whether the stage ends here."""
-    t, n = stage.tail[i], prod(shape) // rounds
-    passes = b.needs[node.inputs[0]] if node.kind != "add" else _chain_needs(b, stage, i)
-    if node.kind == "add":
-        other = stage.others[t]
-        if b.needs.get(other, False):
-            body.append(_contribute(b, other, g, n, rounds))
-        return g, not passes
-    if node.kind == "norm":
-        return _norm_backward(b, t, node, g, shape, rounds, passes, body, norms), not passes
-    if not passes:
-        return g, True
-    if node.kind == "act":
-        mask = resliced(b.kept["mask", t], -(-n // 8), rounds)
-        body.append(Instr("act_bw", (g, mask), (n, ACTS.index(node.act), float_bits(node.slope))))
-        return g, False
-    norm_below = any(b.nodes[u].kind == "norm" for u in stage.tail[:i])
-    to = b.new("part", n * 4) if norm_below else b.full("g(y)", shape, rounds)
-    assert node.geom is not None
-    refs: tuple[Ref, ...] = (to, g)
-    if node.kind == "maxpool":
-        refs += (resliced(b.kept["index", t], b.index_bytes(node, rounds), rounds),)
-    flags = FLAGS["count_pad"] * (node.kind == "avgpool" and node.count_pad)
-    body.append(Instr(node.kind + "_bw", refs, (t, node.geom.c_in // rounds), flags))
-    return to, False
+class _TailBackward:
+    """The tail of a stage from its end on: where the gradient lies, and what is emitted so far."""
+
+    def __init__(self, e: Emitter, s: int, stage: Stage):
+        self.e, self.stage = e, stage
+        same = e.tiling.forward.get(s, e.model.rounds(stage)[-1])
+        self.rounds = e.tiling.backward.get(s, same)
+        self.g = e.grads.pop(stage.value).part(prod(stage.shape) // self.rounds * 4)
+        self.body: list[Instr] = []
+        self.norms: list[_UpdatedNorm] = []
+
+    def walk(self) -> bool:
+        """Emit every operation whose gradient is needed; whether the head's is needed too."""
+        for i in reversed(range(len(self.stage.tail))):
+            passes = self.e.needs[self._below(i)]
+            self._operation(i, passes)
+            if not passes:
+                return False
+        return True
+
+    def _below(self, i: int) -> int:
+        """The value that tail operation i reads from its own stage."""
+        head = self.stage.source if self.stage.head is None else self.stage.head
+        return self.stage.tail[i - 1] if i else head
+
+    def _operation(self, i: int, passes: bool) -> None:
+        """Add the backward of tail operation i, and move on to the gradient of its input."""
+        t = self.stage.tail[i]
+        node = self.e.nodes[t]
+        shape = self.e.nodes[self.stage.tail[i - 1]].shape if i else self.stage.head_shape
+        count = prod(shape) // self.rounds
+        if node.kind == "add":
+            self._add(self.stage.others[t], count)
+        elif node.kind == "norm":
+            self._norm(t, node, shape, passes)
+        elif passes and node.kind == "act":
+            mask = self.e.kept["mask", t].parts(-(-count // 8), self.rounds)
+            kind = ACTS.index(node.act)
+            self._append("act_bw", g=self.g, mask=mask, count=count, kind=kind, slope=node.slope)
+        elif passes:
+            norm_below = any(self.e.nodes[u].kind == "norm" for u in self.stage.tail[:i])
+            to = (
+                self.e.new("part", count * 4)
+                if norm_below
+                else self.e.full("g(y)", shape, self.rounds)
+            )
+            self._pool(t, node, to)
+
+    def _append(self, op: str, owner: str = "", **named: Any) -> None:
+        self.body.append(instr(op, owner, **named))
+
+    def _add(self, other: int, count: int) -> None:
+        """The other input of an add: the gradient is added to that of its other readers."""
+        if not self.e.needs.get(other, False):
+            return
+        if other in self.e.grads:
+            y = self.e.grads[other].part(count * 4)
+            self._append("add", y=y, x=self.g, count=count)
+        else:
+            y = self.e.grads[other] = self.e.new(f"g(value {other})", count * 4, count * 4)
+            self._append("copy", y=y, x=self.g, count=count, plane=count)
+
+    def _pool(self, t: int, node: Node, to: Ref) -> None:
+        assert node.geom is not None
+        channels = node.geom.c_in // self.rounds
+        named: dict[str, Any] = {"gx": to, "gy": self.g, "geom": t, "channels": channels}
+        if node.kind == "maxpool":
+            index = self.e.kept["index", t].parts(node.geom.index_bytes(channels), self.rounds)
+            self._append("maxpool_bw", index=index, **named)
+        else:
+            self._append("avgpool_bw", count_pad=node.count_pad, **named)
+        self.g = to
+
+    def _norm(self, t: int, node: Node, shape: tuple[int, ...], passes: bool) -> None:
+        channels, per_group, plane = (
+            shape[0] // self.rounds,
+            shape[0] // node.groups,
+            prod(shape[1:]),
+        )
+        xhat = self.e.kept["xhat", t].part(prod(shape) // self.rounds * 4)
+        rstd = self.e.kept["rstd", t].parts(channels // per_group * 4, self.rounds)
+        mean = products = NOTHING
+        if node.name in self.e.live:
+            size = channels * 4
+            mean, products = (self.e.new(f"sums {node.name}", size, size) for _ in range(2))
+            whole = xhat.whole(prod(node.shape) * 4), prod(node.shape[1:])
+            sums = (ref.whole(node.shape[0] * 4) for ref in (mean, products))
+            self.norms.append(_UpdatedNorm(node, *whole, *sums))
+        self._append(
+            "norm_bw",
+            node.name,
+            xhat=xhat,
+            gy=self.g,
+            w=self.e.param(node.weight, channels * 4),
+            rstd=rstd,
+            mean=mean,
+            products=products,
+            channels=channels,
+            plane=plane,
+            per_group=per_group,
+            eps=node.eps,
+            no_dx=not passes,
+        )
+        self.g = xhat
 
 
-def _chain_needs(b: Builder, stage: Stage, i: int) -> bool:
-    if i:
-        return b.needs[stage.tail[i - 1]]
-    return b.needs[stage.head if stage.head is not None else stage.source]
+def _update_norm(e: Emitter, norm: _UpdatedNorm, gamma_fw: Ref) -> None:
+    node, channels = norm.node, norm.node.shape[0]
+    gamma_bw = e.gamma(node, "bw", norm.mean, Size(channels, 1))
+    acc_w, acc_b = (e.accumulator(node, w, (1, channels, 1)) for w in (node.weight, node.bias))
+    sums = {"mean": norm.mean, "products": norm.products}
+    gammas = {"gamma_fw": gamma_fw, "gamma_bw": gamma_bw}
+    sizes = {"channels": channels, "plane": norm.plane}
+    e.emit("norm_acc", node.name, acc_w=acc_w, acc_b=acc_b, **sums, **gammas, **sizes)
 
 
-def _contribute(b: Builder, value: int, g: Ref, n: int, rounds: int) -> Instr:
-    """Add one part of a gradient to that of a value that has several readers."""
-    if value in b.grads:
-        return Instr("add", (sliced(b.grads[value], n), g), (n,))
-    b.grads[value] = b.new(f"g(value {value})", n * 4, n * 4)
-    return Instr("copy", (b.grads[value], g), (n, n))
+def _head_backward(e: Emitter, s: int, stage: Stage, gy: Ref) -> None:
+    wants = stage.source >= 0 and e.needs[stage.source]
+    if stage.head is not None:
+        node = e.nodes[stage.head]
+        if node.name in e.live:
+            _weight_gradient(e, s, stage, node, gy)
+        if wants:
+            _input_gradient(e, s, stage, node, gy)
+    elif wants and stage.source in e.grads:
+        e.emit("add", y=e.grads[stage.source].whole(gy.size), x=gy, count=gy.size // 4)
+    elif wants:
+        e.grads[stage.source] = gy
 
 
-def _norm_backward(
-    b: Builder,
-    t: int,
-    node: Node,
-    g: Ref,
-    shape: tuple[int, ...],
-    rounds: int,
-    passes: bool,
-    body: list[Instr],
-    norms: list,
-) -> Ref:
-    c, per_group = shape[0] // rounds, shape[0] // node.groups
-    xhat = sliced(b.kept["xhat", t], prod(shape) // rounds)
-    rstd = resliced(b.kept["rstd", t], c // per_group * 4, rounds)
-    mean = sums = NOTHING
-    if node.name in b.live:
-        mean, sums = (b.new(f"sums {node.name}", c * 4, c * 4) for _ in range(2))
-        b.kept["sums", node.name] = mean
-        b.kept["products", node.name] = sums
-        norms.append((node, xhat))
-    p = (c, prod(shape[1:]), per_group, float_bits(node.eps))
-    refs = (xhat, g, b.param(node, 0, c * 4), rstd, mean, sums)
-    body.append(Instr("norm_bw", refs, p, FLAGS["no_dx"] * (not passes), layer=node.name))
-    return xhat
-
-
-def _norm_update(b: Builder, node: Node, gamma_fw: Ref, n: int) -> None:
-    c = node.shape[0]
-    mean, sums = (b.kept[k, node.name]._replace(size=c * 4, step=0) for k in ("sums", "products"))
-    gamma_bw = b.gamma(node, "bw", mean, 1, False)
-    w, bias = b.accumulator(node, 0, (1, c, 1)), b.accumulator(node, 1, (1, c, 1))
-    b.emit([Instr("norm_acc", (w, bias, mean, sums, gamma_fw, gamma_bw), (c, n), layer=node.name)])
-
-
-def _head_backward(b: Builder, s: int, stage: Stage, gy: Ref) -> None:
-    wants = b.needs[stage.source] if stage.source >= 0 else False
-    if stage.head is None:
-        if wants and stage.source in b.grads:
-            n = gy.size // 4
-            b.emit([Instr("add", (sliced(b.grads[stage.source], n)._replace(step=0), gy), (n,))])
-        elif wants:
-            b.grads[stage.source] = gy
-        return
-    node = b.nodes[stage.head]
-    if node.name in b.live:
-        _weight_gradient(b, s, stage, node, gy)
-    if wants:
-        _input_gradient(b, s, stage, node, gy)
-
-
-def _weight_gradient(b: Builder, s: int, stage: Stage, node: Node, gy: Ref) -> None:
+def _weight_gradient(e: Emitter, s: int, stage: Stage, node: Node, gy: Ref) -> None:
+    """Eq. 13 with scores, and the bias."""
     assert stage.head is not None
-    c, n, rows = b.input_size(node)
-    cap, f = b.cap(stage.head), node.shape[-1] if rows else node.shape[0]
-    x = b.values[stage.source]._replace(size=(cap or c) * n * 4, step=0)
-    gamma_fw = b.kept["gamma", stage.head] if cap else b.gamma(node, "fw", x, n, rows)
-    gamma_bw = b.gamma(node, "bw", gy, gy.size // 4 // f, rows)
-    g = node.geom
-    if g is None:
-        acc = b.accumulator(node, 0, (1, f * c, 1))
-        b.emit(
-            [Instr("fc_bw_w", (acc, gy, x, gamma_fw, gamma_bw), (f, c, n, cap), layer=node.name)]
-        )
+    size, stored = e.input_size(node), e.stored_channels(stage.head)
+    filters = node.shape[-1] if size.rows_first else node.shape[0]
+    g_size = Size(filters, gy.size // 4 // filters, size.rows_first)
+    x = e.values[stage.source].whole(size.bytes(stored))
+    gamma_fw = e.gamma(node, "fw", x, size) if stored is None else e.kept["gamma", stage.head]
+    gamma_bw = e.gamma(node, "bw", gy, g_size)
+    named = {"gy": gy, "x": x, "gamma_fw": gamma_fw, "gamma_bw": gamma_bw, "stored": stored or 0}
+    if node.geom is None:
+        sizes = {"outputs": filters, "inputs": size.channels, "rows": size.plane}
+        acc = e.accumulator(node, node.weight, (1, filters * size.channels, 1))
+        e.emit("fc_bw_w", node.name, acc=acc, **named, **sizes)
     else:
-        depth, filters, strip = c // g.groups * g.kh * g.kw, f // g.groups, b.strip(s, g.ho * g.wo)
-        scratch = b.new("patches", (depth + -(-filters // LANES) * LANES) * strip * 4)
-        acc = b.accumulator(node, 0, (g.groups, depth, filters))
-        p = (b.geom(s), cap, strip)
-        b.emit([Instr("conv_bw_w", (acc, gy, x, gamma_fw, gamma_bw, scratch), p, layer=node.name)])
-    if node.params[1]:
-        acc = b.accumulator(node, 1, (1, f, 1))
-        b.emit(
-            [
-                Instr(
-                    "bias_bw",
-                    (acc, gy, gamma_bw),
-                    (f, gy.size // 4 // f),
-                    FLAGS["rows"] * rows,
-                    layer=node.name,
-                )
-            ]
-        )
+        _conv_weight_gradient(e, s, node, node.geom, {**named, "geom": stage.head})
+    if node.bias:
+        acc = e.accumulator(node, node.bias, (1, filters, 1))
+        e.emit("bias_bw", node.name, acc=acc, gy=gy, gamma_bw=gamma_bw, **g_size._asdict())
 
 
-def _input_gradient(b: Builder, s: int, stage: Stage, node: Node, gy: Ref) -> None:
-    c, n, _ = b.input_size(node)
-    add = stage.source in b.grads
-    gx = b.grads[stage.source] if add else b.new(f"g(value {stage.source})", c * n * 4)
-    gx = b.grads[stage.source] = gx._replace(size=c * n * 4, step=0)
-    flags, w, g = FLAGS["add"] * add, b.param(node, 0), node.geom
+def _conv_weight_gradient(e: Emitter, s: int, node: Node, g: Geom, named: dict) -> None:
+    filters, strip = g.c_out // g.groups, e.strip(s, g.ho * g.wo)
+    lanes = -(-filters // LANES) * LANES
+    patches = e.new("patches", (g.depth + lanes) * strip * 4)
+    acc = e.accumulator(node, node.weight, (g.groups, g.depth, filters))
+    e.emit("conv_bw_w", node.name, acc=acc, patches=patches, strip=strip, **named)
+
+
+def _input_gradient(e: Emitter, s: int, stage: Stage, node: Node, gy: Ref) -> None:
+    size, add, g = e.input_size(node), stage.source in e.grads, node.geom
+    gx = e.grads[stage.source] if add else e.new(f"g(value {stage.source})", size.bytes())
+    gx = e.grads[stage.source] = gx.whole(size.bytes())
+    named = {"gx": gx, "gy": gy, "w": e.param(node.weight), "add": add}
     if g is None:
-        b.emit([Instr("fc_bw_x", (gx, gy, w), (node.shape[-1], c, n), flags, layer=node.name)])
+        sizes = {"outputs": node.shape[-1], "inputs": size.channels, "rows": size.plane}
+        e.emit("fc_bw_x", node.name, **named, **sizes)
         return
-    depth, strip = g.c_out // g.groups * g.kh * g.kw, b.strip(s, g.h * g.w)
-    scratch = b.new("patches", depth * (strip + 4) * 4)
-    b.emit(
-        [Instr("conv_bw_x", (gx, gy, w, scratch), (b.geom(s), 0, strip), flags, layer=node.name)]
-    )
+    strip = e.strip(s, g.h * g.w)
+    patches = e.new("patches", g.c_out // g.groups * g.kh * g.kw * (strip + 4) * 4)
+    e.emit("conv_bw_x", node.name, **named, patches=patches, geom=stage.head, strip=strip)

@@ -2,138 +2,149 @@
 
 from math import prod
 
-from pmeta.compiler.emitter import Builder
+from pmeta.compiler.emitter import Emitter
 from pmeta.compiler.fuse import Stage
-from pmeta.compiler.ir import ACTS, NOTHING, Instr, Ref, sliced
+from pmeta.compiler.ir import ACTS, NOTHING, Instr, Ref, instr
 from pmeta.compiler.read_model import Node
-from pmeta.device.format import FLAGS, float_bits
+
+Shape = tuple[int, ...]
 
 
-def stage_forward(b: Builder, s: int, stage: Stage) -> None:
-    rounds = b.choices.forward.get(s, b.m.rounds(stage)[-1])
-    shape = b.nodes[stage.head].shape if stage.head is not None else b.copied_shape(stage)
-    breaks = [i for i, t in enumerate(stage.tail) if _breaks(b, t)]
-    out = b.full(f"value {stage.value}", stage.shape, rounds)
-    body: list[Instr] = []
-    if stage.head is None and b.nodes[stage.tail[0]].kind in ("maxpool", "avgpool"):
-        place = sliced(b.values[stage.source], prod(shape) // rounds)
-    else:
-        place = _segment(b, stage, breaks, -1, shape, rounds, out)
-        if stage.head is not None:
-            body.append(_head(b, s, b.nodes[stage.head], place, rounds))
+def stage_forward(e: Emitter, s: int, stage: Stage) -> None:
+    """Emit one stage: its head, then its tail, part by part."""
+    forward = _StageForward(e, s, stage)
+    e.emit_rounds(forward.instructions(), forward.rounds)
+
+
+class _StageForward:
+    def __init__(self, e: Emitter, s: int, stage: Stage):
+        self.e, self.s, self.stage = e, s, stage
+        self.rounds = e.tiling.forward.get(s, e.model.rounds(stage)[-1])
+        self.moves = [i for i, t in enumerate(stage.tail) if self._moves(t)]
+        self.out = e.values[stage.value] = e.full(f"value {stage.value}", stage.shape, self.rounds)
+
+    def _moves(self, t: int) -> bool:
+        """Whether an operation writes elsewhere than it reads.
+
+        Pooling does, and a norm whose normalized input is kept."""
+        kind = self.e.nodes[t].kind
+        return kind in ("maxpool", "avgpool") or (kind == "norm" and self.e.keeps_norm(t))
+
+    def instructions(self) -> list[Instr]:
+        stage, shape = self.stage, self.stage.head_shape
+        body: list[Instr] = []
+        if stage.head is None and self.e.nodes[stage.tail[0]].geom:  # pooling reads the source
+            place = self._part_of(stage.source, shape)
         else:
-            source = sliced(b.values[stage.source], prod(shape) // rounds)
-            body.append(Instr("copy", (place, source), (prod(shape) // rounds, prod(shape[1:]))))
-    for i, t in enumerate(stage.tail):
-        node = b.nodes[t]
-        to = place if i not in breaks else _segment(b, stage, breaks, i, node.shape, rounds, out)
-        body.append(_tail(b, stage, t, node, place, to, shape, rounds))
-        place, shape = to, node.shape
-    b.values[stage.value] = out
-    b.emit(body, rounds)
+            place = self._place(-1, shape)
+            body.append(self._head(place))
+        for i, t in enumerate(stage.tail):
+            node = self.e.nodes[t]
+            to = self._place(i, node.shape) if i in self.moves else place
+            body.append(self._operation(t, node, place, to, shape))
+            place, shape = to, node.shape
+        return body
 
+    def _part_of(self, value: int, shape: Shape) -> Ref:
+        return self.e.values[value].part(prod(shape) // self.rounds * 4)
 
-def _breaks(b: Builder, t: int) -> bool:
-    """Operations that write elsewhere than they read: pooling, and a norm whose normalized input is kept."""
-    return b.nodes[t].kind in ("maxpool", "avgpool") or (
-        b.nodes[t].kind == "norm" and b.keeps_norm(t)
-    )
+    def _place(self, at: int, shape: Shape) -> Ref:
+        """Where the value behind tail operation `at` (-1: the head) lies, until one moves it."""
+        following = next((i for i in self.moves if i > at), None)
+        if following is None:
+            return self.out
+        t = self.stage.tail[following]
+        node = self.e.nodes[t]
+        if node.kind != "norm":
+            return self.e.new("part", prod(shape) * 4 // self.rounds)
+        self.e.kept["xhat", t] = self.e.full(f"xhat {node.name}", shape, self.rounds)
+        return self.e.kept["xhat", t]
 
-
-def _segment(
-    b: Builder,
-    stage: Stage,
-    breaks: list[int],
-    at: int,
-    shape: tuple[int, ...],
-    rounds: int,
-    out: Ref,
-) -> Ref:
-    """Where the value behind tail operation `at` (-1: the head) lies, until the next one that writes elsewhere."""
-    following = next((i for i in breaks if i > at), None)
-    if following is None:
-        return out
-    t = stage.tail[following]
-    if b.nodes[t].kind == "norm":
-        b.kept["xhat", t] = b.full(f"xhat {b.nodes[t].name}", shape, rounds)
-        return b.kept["xhat", t]
-    return b.new("part", prod(shape) * 4 // rounds)
-
-
-def _head(b: Builder, s: int, node: Node, y: Ref, rounds: int) -> Instr:
-    x, w, bias = b.values[b.m.stages[s].source], b.param(node, 0), b.param(node, 1)
-    if node.kind == "fc":
-        f, (c, t) = node.shape[-1], b.fc_input(node)
-        return Instr(
-            "fc", (y, x._replace(size=c * t * 4, step=0), w, bias), (f, c, t), layer=node.name
+    def _head(self, y: Ref) -> Instr:
+        if self.stage.head is None:
+            shape = self.stage.head_shape
+            x, count = self._part_of(self.stage.source, shape), prod(shape) // self.rounds
+            return instr("copy", y=y, x=x, count=count, plane=prod(shape[1:]))
+        node, x = self.e.nodes[self.stage.head], self.e.values[self.stage.source]
+        w, bias, g = self.e.param(node.weight), self.e.param(node.bias), node.geom
+        if g is None:
+            inputs, rows = self.e.fc_input(node)
+            x, sizes = x.whole(inputs * rows * 4), {"inputs": inputs, "rows": rows}
+            return instr("fc", node.name, y=y, x=x, w=w, bias=bias, outputs=node.shape[-1], **sizes)
+        channels, strip = g.c_out // self.rounds, self.e.strip(self.s, g.ho * g.wo)
+        return instr(
+            "conv",
+            node.name,
+            y=y,
+            x=x.whole(g.c_in * g.h * g.w * 4),
+            w=w._replace(step=channels * g.depth * 4),
+            bias=bias._replace(step=channels * 4),
+            patches=self.e.new("patches", g.depth * strip * 4),
+            geom=self.stage.head,
+            channels=channels,
+            strip=strip,
         )
-    g = node.geom
-    assert g is not None
-    c, depth, strip = g.c_out // rounds, g.c_in // g.groups * g.kh * g.kw, b.strip(s, g.ho * g.wo)
-    w, bias = w._replace(step=c * depth * 4), bias._replace(step=c * 4)
-    x = x._replace(size=g.c_in * g.h * g.w * 4, step=0)
-    return Instr(
-        "conv",
-        (y, x, w, bias, b.new("patches", depth * strip * 4)),
-        (b.geom(s), c, strip),
-        layer=node.name,
-    )
 
+    def _operation(self, t: int, node: Node, x: Ref, y: Ref, shape: Shape) -> Instr:
+        """Operation t of the tail, from x (of this shape) to y."""
+        count = prod(shape) // self.rounds
+        if node.kind == "norm":
+            return self._norm(t, node, x, y, shape)
+        if node.kind == "act":
+            mask = self._keep("mask", t, -(-count // 8))
+            kind = ACTS.index(node.act)
+            return instr("act", x=x, mask=mask, count=count, kind=kind, slope=node.slope)
+        if node.kind == "add":
+            return instr(
+                "add", y=x, x=self.e.values[self.stage.others[t]].part(count * 4), count=count
+            )
+        assert node.geom is not None
+        channels = node.geom.c_in // self.rounds
+        if node.kind == "avgpool":
+            pad = node.count_pad
+            return instr("avgpool", y=y, x=x, geom=t, channels=channels, count_pad=pad)
+        index = self._keep("index", t, node.geom.index_bytes(channels))
+        return instr("maxpool", y=y, x=x, index=index, geom=t, channels=channels)
 
-def _tail(
-    b: Builder,
-    stage: Stage,
-    t: int,
-    node: Node,
-    x: Ref,
-    y: Ref,
-    shape: tuple[int, ...],
-    rounds: int,
-) -> Instr:
-    n = prod(shape) // rounds
-    passes = b.needs[node.inputs[0]]
-    if node.kind == "norm":
-        c, per_group = shape[0] // rounds, shape[0] // node.groups
-        w, bias = b.param(node, 0, c * 4), b.param(node, 1, c * 4)
-        if b.keeps_norm(t):
-            size = c // per_group * 4
-            b.kept["rstd", t] = b.new(f"1/std {node.name}", size, size)
-        rstd = b.kept.get(("rstd", t), NOTHING)
-        p = (c, prod(shape[1:]), per_group, float_bits(node.eps))
-        return Instr("norm", (x, y, w, bias, rstd), p, layer=node.name)
-    if node.kind == "act":
-        if passes:
-            b.kept["mask", t] = b.new("mask", -(-n // 8), -(-n // 8))
-        return Instr(
-            "act",
-            (x, b.kept.get(("mask", t), NOTHING)),
-            (n, ACTS.index(node.act), float_bits(node.slope)),
+    def _norm(self, t: int, node: Node, x: Ref, y: Ref, shape: Shape) -> Instr:
+        channels, per_group = shape[0] // self.rounds, shape[0] // node.groups
+        rstd = NOTHING
+        if self.e.keeps_norm(t):
+            size = channels // per_group * 4
+            rstd = self.e.kept["rstd", t] = self.e.new(f"1/std {node.name}", size, size)
+        return instr(
+            "norm",
+            node.name,
+            xhat=x,
+            y=y,
+            w=self.e.param(node.weight, channels * 4),
+            bias=self.e.param(node.bias, channels * 4),
+            rstd=rstd,
+            channels=channels,
+            plane=prod(shape[1:]),
+            per_group=per_group,
+            eps=node.eps,
         )
-    if node.kind == "add":
-        return Instr("add", (x, sliced(b.values[stage.others[t]], n)), (n,))
-    assert node.geom is not None
-    c, size = node.geom.c_in // rounds, b.index_bytes(node, rounds)
-    if node.kind == "maxpool" and passes:
-        b.kept["index", t] = b.new("index", size, size)
-    refs = (y, x) if node.kind == "avgpool" else (y, x, b.kept.get(("index", t), NOTHING))
-    return Instr(
-        node.kind,
-        refs,
-        (t, c),
-        flags=FLAGS["count_pad"] * (node.kind == "avgpool" and node.count_pad),
-    )
+
+    def _keep(self, what: str, t: int, size: int) -> Ref:
+        """A place for `size` bytes a round, if the backward half needs them."""
+        if not self.e.needs[self.e.nodes[t].inputs[0]]:
+            return NOTHING
+        self.e.kept[what, t] = self.e.new(what, size, size)
+        return self.e.kept[what, t]
 
 
-def compact(b: Builder, value: int) -> None:
-    """Once nothing reads x_{l-1} forward any more: keep the channels with gamma_fw != 0, in place (Sec. 3.3.2)."""
-    for head in b.updated_readers(value):
-        cap = b.cap(head)
-        if not cap:
+def compact(e: Emitter, value: int) -> None:
+    """Keep the channels of x_{l-1} with gamma_fw != 0, in place (Sec. 3.3.2).
+
+    To be called once nothing reads the value forward any more."""
+    for head in e.updated_readers(value):
+        stored = e.stored_channels(head)
+        if stored is None:
             continue
-        node = b.nodes[head]
-        c, n, rows = b.input_size(node)
-        x = b.values[value]._replace(size=c * n * 4, step=0)
-        gamma = b.gamma(node, "fw", x, n, rows)
-        b.kept["gamma", head] = gamma
-        b.emit([Instr("compact", (x, gamma), (c, n, cap), FLAGS["rows"] * rows, layer=node.name)])
-        b.values[value] = x._replace(size=cap * n * 4)
+        node = e.nodes[head]
+        size = e.input_size(node)
+        x = e.values[value].whole(size.bytes())
+        gamma = e.kept["gamma", head] = e.gamma(node, "fw", x, size)
+        e.emit("compact", node.name, x=x, gamma=gamma, stored=stored, **size._asdict())
+        e.values[value] = x.whole(size.bytes(stored))

@@ -1,127 +1,153 @@
-"""Where every tensor lies: lifetimes from the program, offsets that never overlap in space and time."""
+"""Where every tensor lies: no two overlap in space and time.
+
+Also what a program costs: the layer at which the arena is fullest, and MACs.
+"""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import NamedTuple
 
-
-@dataclass(eq=False)
-class Buffer:
-    """A tensor of the arena. What is needed of it may shrink (a compacted input), never grow."""
-
-    name: str
-    persistent: bool = False
-    """Lives through the whole program and from sample to sample."""
-    uses: list[tuple[int, int]] = field(default_factory=list)
-    """(time, bytes from its start that are touched)"""
-    offset: int = 0
-
-    def profile(self, end: int) -> list[tuple[int, int, int]]:
-        """(first time, last time, bytes) while that much is needed, the largest first."""
-        if self.persistent:
-            return [(0, end, max(size for _, size in self.uses))]
-        steps: list[tuple[int, int, int]] = []
-        start, last = min(t for t, _ in self.uses), max(t for t, _ in self.uses)
-        later = 0
-        for t, size in sorted(self.uses, reverse=True):
-            if size > later:
-                steps.append((start, t, size))
-                later = size
-        cut = [(start, last, steps[0][2])] if len(steps) == 1 else _falling(steps)
-        return [(a, b, round_up(size)) for a, b, size in cut]
+from pmeta.compiler.ir import Buffer, Instr, Model, Program
 
 
-def _falling(steps: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-    """From "at least `size` until t" to intervals that do not overlap."""
-    out, start = [], steps[0][0]
-    for _, t, size in reversed(steps):
-        out.append((start, t, size))
+class Span(NamedTuple):
+    """A time during which so many bytes of a buffer are needed."""
+
+    first: int
+    last: int
+    size: int
+
+
+def profile(buffer: Buffer, end: int) -> list[Span]:
+    """The times of a buffer and what is needed of it, one after the other, the largest first."""
+    if buffer.persistent:
+        return [Span(0, end, max(size for _, size in buffer.uses))]
+    start, most, spans = min(t for t, _ in buffer.uses), 0, []
+    falling = []  # from the end on: where more is needed than later
+    for t, size in sorted(buffer.uses, reverse=True):
+        if size > most:
+            falling.append((t, size))
+            most = size
+    for t, size in reversed(falling):
+        spans.append(Span(start, t, round_up(size)))
         start = t + 1
-    return out
+    return spans
 
 
 def round_up(size: int, to: int = 16) -> int:
     return -(-size // to) * to
 
 
-class Block(NamedTuple):
-    buffer: Buffer
-    profile: list[tuple[int, int, int]]
+def bytes_over_time(buffers: Sequence[Buffer], end: int) -> list[int]:
+    """The bytes that are alive at each time."""
+    change = [0] * (end + 2)
+    for buffer in buffers:
+        for first, last, size in profile(buffer, end):
+            change[first] += size
+            change[last + 1] -= size
+    return list(accumulate(change))
 
 
 def live_bytes(buffers: Sequence[Buffer], end: int) -> int:
     """The most bytes that are alive at one time: no plan can do with less."""
-    change = [0] * (end + 2)
-    for buffer in buffers:
-        for first, last, size in buffer.profile(end):
-            change[first] += size
-            change[last + 1] -= size
-    total = peak = 0
-    for delta in change:
-        total += delta
-        peak = max(peak, total)
-    return peak
+    return max(bytes_over_time(buffers, end))
+
+
+class Block(NamedTuple):
+    buffer: Buffer
+    spans: list[Span]
+
+    @property
+    def size(self) -> int:
+        return self.spans[0].size
 
 
 def place(buffers: Sequence[Buffer], end: int, base: int) -> int:
-    """Give every buffer an offset from `base` on and return the end of the arena: the best of a few orders, lowest fit."""
-    blocks = [Block(b, b.profile(end)) for b in buffers]
-    persistent = [b for b in blocks if b.buffer.persistent]
+    """Give every buffer an offset from `base` on and return the end of the arena.
+
+    Persistent ones come first; for the others it takes the best of a few orders, lowest fit."""
+    blocks = [Block(b, profile(b, end)) for b in buffers]
+    for block in blocks:
+        if block.buffer.persistent:
+            block.buffer.offset = base
+            base += block.size
     others = [b for b in blocks if not b.buffer.persistent]
-    for block in persistent:
-        block.buffer.offset = base
-        base += block.profile[0][2]
     floor = live_bytes([b.buffer for b in others], end)
-    best, found = None, {}
+    best: tuple[int, list[tuple[Block, int]]] | None = None
     for key in (_by_size, _by_area, _by_start, _by_end):
-        offsets = _fit(sorted(others, key=key))
-        top = max(
-            (o + b.profile[0][2] for b, o in zip(sorted(others, key=key), offsets, strict=True)),
-            default=0,
-        )
-        if best is None or top < best:
-            best, found = (
-                top,
-                dict(zip([id(b.buffer) for b in sorted(others, key=key)], offsets, strict=True)),
-            )
-        if best <= floor:
+        placed = _fit(sorted(others, key=key))
+        top = max((offset + block.size for block, offset in placed), default=0)
+        if best is None or top < best[0]:
+            best = top, placed
+        if best[0] <= floor:
             break
-    for block in others:
-        block.buffer.offset = base + found[id(block.buffer)]
-    return base + (best or 0)
+    assert best is not None
+    for block, offset in best[1]:
+        block.buffer.offset = base + offset
+    return base + best[0]
 
 
 def _by_size(b: Block) -> tuple[int, ...]:
-    return (-b.profile[0][2], b.profile[0][0])
+    return (-b.size, b.spans[0].first)
 
 
 def _by_area(b: Block) -> tuple[int, ...]:
-    return (-sum((last - first + 1) * size for first, last, size in b.profile),)
+    return (-sum((last - first + 1) * size for first, last, size in b.spans),)
 
 
 def _by_start(b: Block) -> tuple[int, ...]:
-    return (b.profile[0][0], -b.profile[0][2])
+    return (b.spans[0].first, -b.size)
 
 
 def _by_end(b: Block) -> tuple[int, ...]:
-    return (-b.profile[-1][1], -b.profile[0][2])
+    return (-b.spans[-1].last, -b.size)
 
 
-def _fit(order: list[Block]) -> list[int]:
+def _fit(order: list[Block]) -> list[tuple[Block, int]]:
     placed: list[tuple[Block, int]] = []
     for block in order:
-        near = [(other, at, _meetings(block, other)) for other, at in placed]
-        near = [n for n in near if n[2]]
-        tries = sorted({0} | {at + theirs for _, at, pairs in near for _, theirs in pairs})
-        offset = next(o for o in tries if all(_apart(o, at, pairs) for _, at, pairs in near))
+        near = [(at, pairs) for other, at in placed if (pairs := _meetings(block, other))]
+        tries = sorted({0} | {at + theirs for at, pairs in near for _, theirs in pairs})
+        offset = next(o for o in tries if all(_apart(o, at, pairs) for at, pairs in near))
         placed.append((block, offset))
-    return [at for _, at in placed]
+    return placed
 
 
 def _meetings(a: Block, b: Block) -> list[tuple[int, int]]:
     """The sizes that two blocks have at times when both live."""
-    return [(s, t) for f1, l1, s in a.profile for f2, l2, t in b.profile if f1 <= l2 and f2 <= l1]
+    return [
+        (s.size, t.size)
+        for s in a.spans
+        for t in b.spans
+        if s.first <= t.last and t.first <= s.last
+    ]
 
 
 def _apart(mine: int, theirs: int, pairs: list[tuple[int, int]]) -> bool:
     return all(mine + s <= theirs or theirs + t <= mine for s, t in pairs)
+
+
+def fullest_at(p: Program) -> str:
+    """The layer at which the most bytes are alive."""
+    alive = bytes_over_time(p.buffers, p.end)
+    at = alive.index(max(alive))
+    body = p.units[at].body
+    name = next((i.owner for i in body if i.owner), body[0].op)
+    return f"{name} {'forward' if at <= len(p.forward) else 'backward'}"
+
+
+def macs(p: Program, model: Model) -> int:
+    """Multiplications and additions for one sample."""
+    return sum(_macs(i, model) for unit in (*p.forward, *p.backward) for i in unit.body)
+
+
+def _macs(i: Instr, model: Model) -> int:
+    n = i.parameters
+    if i.op.startswith("conv"):
+        g = model.nodes[n["geom"]].geom
+        assert g is not None
+        pixels = g.h * g.w if i.op == "conv_bw_x" else g.ho * g.wo
+        return g.c_out * g.depth * pixels * (n.get("stored") or g.c_in) // g.c_in
+    if i.op.startswith("fc"):
+        return n["outputs"] * (n.get("stored") or n["inputs"]) * n["rows"]
+    return 2 * n["channels"] ** 2 if i.op in ("score", "score_sum") else 0

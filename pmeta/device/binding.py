@@ -104,12 +104,12 @@ class DeviceModel:
             )
         self._call("pmeta_start", self._arena.ctypes.data, self._arena.nbytes)
         self._own_classes = self.classes
-        self.meta = self._facts(data)
+        self.facts = self._facts(data)
 
     def _facts(self, data: bytes) -> dict[str, Any]:
         """What the file says of itself in JSON. The engine does not read it, so it is checked against the header here."""
         try:
-            meta = flatfile.meta(data)
+            meta = flatfile.facts(data)
             shapes = [meta["input_shape"], *(entry["shape"] for entry in meta["state"])]
             fits = all(type(n) is int and n > 0 for shape in shapes for n in shape)
             sample, *weights = [prod(shape) for shape in shapes]
@@ -172,7 +172,7 @@ class DeviceModel:
     @property
     def repeated(self) -> bool:
         """Whether there are more outputs than were meta-trained, so that those that are no classes are left out of the loss."""
-        return self.meta.get("repeated") is True
+        return self.facts.get("repeated") is True
 
     @property
     def rows(self) -> int:
@@ -182,7 +182,7 @@ class DeviceModel:
     @property
     def input_shape(self) -> tuple[int, ...]:
         """Of one sample."""
-        return tuple(self.meta["input_shape"])
+        return tuple(self.facts["input_shape"])
 
     @property
     def input_type(self) -> str:
@@ -266,7 +266,7 @@ class DeviceModel:
         """The weights under adaptation, by name."""
         state = np.frombuffer(self.state(), np.float32)
         found, at = {}, 0
-        for entry in self.meta["state"]:
+        for entry in self.facts["state"]:
             n = int(np.prod(entry["shape"]))
             found[entry["name"]] = state[at : at + n].reshape(entry["shape"]).copy()
             at += n

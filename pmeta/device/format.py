@@ -1,46 +1,32 @@
-"""model.pmeta, byte by byte (docs/reference/format.md): written by the exporter, read by the engine in place. Numpy only."""
+"""model.pmeta, byte by byte (docs/reference/format.md). Numpy only.
+
+The compiler writes it, the engine reads it in place.
+"""
 
 import json
 import struct
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from pmeta.device.instructions import RawInstr
 
 MAGIC = b"pmeta\r\n\x1a"
 VERSION = 1
 ENDIAN_MARK = 0x01020304
 CRC_FROM = 24
 HEADER_BYTES = 128
-FILE_SPACE, INPUT_SPACE, NONE = 1 << 30, 2 << 30, 0xFFFFFFFF
-FLAGS = {"add": 1, "no_dx": 2, "rows": 4, "backward": 8, "count_pad": 16}
-_OPS = """loop conv conv_bw_w conv_bw_x bias_bw norm norm_bw norm_acc act act_bw maxpool maxpool_bw avgpool avgpool_bw
-add copy fc fc_bw_w fc_bw_x score compact update score_sum score_mean merge"""
-OPS = _OPS.split()
-_FIELDS = """arena_bytes infer_bytes state_bytes input_type input_channels input_plane outputs rows steps layers programs
-instrs geoms copies at_scale at_alpha at_steps at_programs at_instrs at_geoms at_copies at_meta meta_bytes batch classes"""
-FIELDS = _FIELDS.split()
+FILE_SPACE, INPUT_SPACE = 1 << 30, 2 << 30
+FIELDS = (
+    *("arena_bytes", "infer_bytes", "state_bytes", "input_type", "input_channels", "input_plane"),
+    *("outputs", "rows", "steps", "layers", "programs", "instrs", "geoms", "copies"),
+    *("at_scale", "at_alpha", "at_steps", "at_programs", "at_instrs", "at_geoms", "at_copies"),
+    *("at_facts", "facts_bytes", "batch", "classes"),
+)
 INPUT_TYPES = ("float32", "uint8")
-
-
-class RawInstr(NamedTuple):
-    """One instruction as it stands in the file."""
-
-    op: str
-    flags: int = 0
-    at: tuple[int, ...] = ()
-    step: tuple[int, ...] = ()
-    p: tuple[int, ...] = ()
-
-    def words(self) -> list[int]:
-        return [
-            OPS.index(self.op) + 1,
-            self.flags,
-            *(*self.at, *[NONE] * (6 - len(self.at))),
-            *(*self.step, *[0] * (6 - len(self.step))),
-            *(*self.p, *[0] * (4 - len(self.p))),
-        ]
 
 
 class RawProgram(NamedTuple):
@@ -58,7 +44,9 @@ class RawProgram(NamedTuple):
 
 @dataclass
 class Constants:
-    """The numbers that the engine reads in place: weights and attention parameters. They come first, behind the header."""
+    """The numbers that the engine reads in place: weights and attention parameters.
+
+    They come first, behind the header."""
 
     data: bytearray = field(default_factory=bytearray)
     offsets: dict[str, int] = field(default_factory=dict)
@@ -71,51 +59,49 @@ class Constants:
         return self.offsets[name]
 
 
-def float_bits(value: float) -> int:
-    """A float32 as the word that holds it.
+@dataclass(frozen=True)
+class Contents:
+    """All that a file holds; the writer adds where everything lies."""
 
-    >>> hex(float_bits(1.0))
-    '0x3f800000'
-    """
-    return struct.unpack("<I", struct.pack("<f", value))[0]
+    header: dict[str, int]
+    constants: Constants
+    scale: np.ndarray
+    alpha: np.ndarray
+    steps: Sequence[int]
+    programs: Sequence[RawProgram]
+    instrs: Sequence[RawInstr]
+    geoms: Sequence[tuple[int, ...]]
+    copies: Sequence[tuple[int, int, int]]
+    facts: dict[str, Any]
+    """For people and for Python: the engine never reads it."""
 
 
-def write(
-    header: dict[str, int],
-    constants: Constants,
-    scale: np.ndarray,
-    alpha: np.ndarray,
-    steps: list[int],
-    programs: list[RawProgram],
-    instrs: list[RawInstr],
-    geoms: list[tuple[int, ...]],
-    copies: list[tuple[int, int, int]],
-    meta: dict[str, Any],
-) -> bytes:
-    """The bytes of a file. `meta` is for people and for Python: the engine never reads it."""
-    text = json.dumps(meta, separators=(",", ":")).encode()
+def write(contents: Contents) -> bytes:
+    """The bytes of a file."""
+    c = contents
+    text = json.dumps(c.facts, separators=(",", ":")).encode()
     sections = {
-        "scale": np.asarray(scale, "<f4").tobytes(),
-        "alpha": np.asarray(alpha, "<f4").tobytes(),
-        "steps": _words(steps),
-        "programs": _words([w for p in programs for w in p]),
-        "instrs": _words([w for i in instrs for w in i.words()]),
-        "geoms": _words([w for g in geoms for w in (*g, *[0] * (16 - len(g)))]),
-        "copies": _words([w for c in copies for w in c]),
-        "meta": text + b" " * (-len(text) % 4),
+        "scale": np.asarray(c.scale, "<f4").tobytes(),
+        "alpha": np.asarray(c.alpha, "<f4").tobytes(),
+        "steps": _words(c.steps),
+        "programs": _words([word for program in c.programs for word in program]),
+        "instrs": _words([word for instr in c.instrs for word in instr.words()]),
+        "geoms": _words([word for g in c.geoms for word in (*g, *[0] * (16 - len(g)))]),
+        "copies": _words([word for copy in c.copies for word in copy]),
+        "facts": text + b" " * (-len(text) % 4),
     }
-    at, body = {}, bytes(constants.data)
+    at, body = {}, bytes(c.constants.data)
     for name, data in sections.items():
         at[f"at_{name}"] = HEADER_BYTES + len(body)
         body += data
     counts = {
-        "programs": len(programs),
-        "instrs": len(instrs),
-        "geoms": len(geoms),
-        "copies": len(copies),
-        "meta_bytes": len(text),
+        "programs": len(c.programs),
+        "instrs": len(c.instrs),
+        "geoms": len(c.geoms),
+        "copies": len(c.copies),
+        "facts_bytes": len(text),
     }
-    numbers = {"classes": 0, **header, **counts, **at}
+    numbers = {"classes": 0, **c.header, **counts, **at}
     rest = _words([numbers[name] for name in FIELDS])
     rest += bytes(HEADER_BYTES - CRC_FROM - len(rest)) + body
     return seal(MAGIC + struct.pack("<IIII", VERSION, ENDIAN_MARK, CRC_FROM + len(rest), 0) + rest)
@@ -131,10 +117,10 @@ def header(data: bytes) -> dict[str, int]:
     return dict(zip(FIELDS, struct.unpack_from(f"<{len(FIELDS)}I", data, CRC_FROM), strict=True))
 
 
-def meta(data: bytes) -> dict[str, Any]:
+def facts(data: bytes) -> dict[str, Any]:
     """Names and training facts of a file."""
     h = header(data)
-    return json.loads(data[h["at_meta"] : h["at_meta"] + h["meta_bytes"]])
+    return json.loads(data[h["at_facts"] : h["at_facts"] + h["facts_bytes"]])
 
 
 def copies(data: bytes) -> list[tuple[int, int, int]]:
@@ -145,7 +131,7 @@ def copies(data: bytes) -> list[tuple[int, int, int]]:
 
 
 def with_state(data: bytes, state: bytes, classes: int) -> bytes:
-    """The same model with the adapted weights `state` in the place of the meta-trained ones, and the number of its classes."""
+    """The same model with adapted weights in place of the meta-trained ones, and its classes."""
     (size,) = struct.unpack_from("<I", data, CRC_FROM - 8)
     new = bytearray(data[:size])  # a file may lie in a larger block of flash
     struct.pack_into("<I", new, CRC_FROM + 4 * FIELDS.index("classes"), classes)
@@ -154,5 +140,5 @@ def with_state(data: bytes, state: bytes, classes: int) -> bytes:
     return seal(bytes(new))
 
 
-def _words(values: list[int]) -> bytes:
+def _words(values: Sequence[int]) -> bytes:
     return np.asarray(values, "<u4").tobytes()

@@ -11,12 +11,11 @@ from tests.helpers.device_models import norm_first
 
 def described(model: nn.Module, *shape: int) -> list[str]:
     nodes = read_graph(model, torch.zeros(1, *shape))
-    stages, _ = split(nodes)
     return [
         " ".join(
             [nodes[s.head].kind if s.head is not None else "copy", *(nodes[t].kind for t in s.tail)]
         )
-        for s in stages
+        for s in split(nodes)
     ]
 
 

@@ -5,7 +5,8 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pmeta.compiler.memory_plan import Buffer, live_bytes, place
+from pmeta.compiler.ir import Buffer
+from pmeta.compiler.memory_plan import live_bytes, place, profile
 
 uses = st.lists(st.tuples(st.integers(0, 20), st.integers(1, 1000)), min_size=1, max_size=4)
 
@@ -22,14 +23,14 @@ def test_buffers_never_overlap_in_space_and_time(
         taken = sorted(
             (b.offset, b.offset + s)
             for b in buffers
-            for first, last, s in b.profile(20)
+            for first, last, s in profile(b, 20)
             if first <= t <= last
         )
         assert all(end <= start for (_, end), (start, _) in pairwise(taken))
         assert all(base <= start and end <= top for start, end in taken)
     for b in buffers:  # every use is covered
         for t, size in b.uses:
-            assert any(first <= t <= last and size <= s for first, last, s in b.profile(20))
+            assert any(first <= t <= last and size <= s for first, last, s in profile(b, 20))
 
 
 def test_what_shrinks_makes_room() -> None:
@@ -38,7 +39,7 @@ def test_what_shrinks_makes_room() -> None:
         Buffer("x", uses=[(0, 1000), (1, 1000), (5, 304)]),
         Buffer("y", uses=[(2, 600), (3, 600)]),
     )
-    assert x.profile(5) == [(0, 1, 1008), (2, 5, 304)]
+    assert profile(x, 5) == [(0, 1, 1008), (2, 5, 304)]
     assert place([x, y], 5, 0) == 1008
 
 

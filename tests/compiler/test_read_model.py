@@ -1,4 +1,4 @@
-"""Reading any model: all the numbers of its operations, and a clear no to what the device cannot run."""
+"""Reading any model: the numbers of its operations, and a no to what the device cannot run."""
 
 import pytest
 import torch
@@ -35,12 +35,12 @@ def test_numbers_of_a_conv() -> None:
         nn.Conv2d(4, 6, (3, 5), (2, 1), (1, 2), (1, 2), groups=2), torch.zeros(1, 4, 9, 20)
     )[0]
     assert node.geom == Geom(4, 9, 20, 6, 5, 16, 3, 5, 2, 1, 1, 2, 1, 2, 2)
-    assert node.params == ("weight", "bias")
+    assert (node.weight, node.bias) == ("weight", "bias")
     same = read_graph(
         nn.Conv1d(4, 6, 5, padding="same", dilation=2, bias=False), torch.zeros(1, 4, 20)
     )[0]
     assert same.geom == Geom(4, 1, 20, 6, 1, 20, 1, 5, 1, 1, 0, 4, 1, 2, 1)
-    assert same.params == ("weight", "")
+    assert (same.weight, same.bias) == ("weight", "")
 
 
 def test_numbers_of_pooling_and_activations() -> None:

@@ -70,8 +70,8 @@ def test_damaged_files_are_refused_with_the_reason() -> None:
 def test_what_a_file_says_of_itself_fits_its_header() -> None:
     """Else the engine, which goes by the header, would read beyond samples of the shape in the JSON."""
     data = case("mlp", "maml", seed=13).exported.data
-    at, size = (flatfile.header(data)[name] for name in ("at_meta", "meta_bytes"))
-    right = {**flatfile.meta(data), "method": ""}  # room for longer numbers
+    at, size = (flatfile.header(data)[name] for name in ("at_facts", "facts_bytes"))
+    right = {**flatfile.facts(data), "method": ""}  # room for longer numbers
     first, *rest = right["state"]
     for wrong in (
         *("{", [], {}),
@@ -102,7 +102,7 @@ def test_every_word_of_the_tables_is_checked_or_harmless() -> None:
     data = c.exported.data
     h = flatfile.header(data)
     refused = 0
-    for at in [*range(24, 128, 4), *range(h["at_steps"], h["at_meta"], 4)]:
+    for at in [*range(24, 128, 4), *range(h["at_steps"], h["at_facts"], 4)]:
         for word in (b"\xff\xff\xff\x7f", b"\xfc\xff\xff\xff"):
             try:
                 model = device.DeviceModel(

@@ -1,4 +1,7 @@
-"""Files made by hand, instruction by instruction: what runs is as the format says, what could reach further is refused."""
+"""Files made by hand, instruction by instruction.
+
+What runs is as the format says, what could reach further is refused.
+"""
 
 from typing import Any
 
@@ -7,7 +10,8 @@ import pytest
 
 from pmeta import device
 from pmeta.device import format as flatfile
-from pmeta.device.format import NONE, Constants, RawInstr, RawProgram
+from pmeta.device.format import Constants, Contents, RawProgram
+from pmeta.device.instructions import RawInstr
 from tests.helpers.device_models import case
 
 IN_FILE, SAMPLE = 1 << 30, 2 << 30
@@ -22,14 +26,18 @@ INFER = RawProgram(
     acc_bytes=0,
     arena_bytes=256,
 )
-ADD = RawInstr("add", at=(0, 4), p=(1,))
-UPDATE = RawInstr("update", at=(0, 4), p=(0, 1, 1, 1))
+ADD = RawInstr("add", at={"y": 0, "x": 4}, parameters={"count": 1})
+UPDATE = RawInstr(
+    "update",
+    at={"w": 0, "acc": 4},
+    parameters={"layer": 0, "groups": 1, "depth": 1, "filters": 1},
+)
 
 
 def written(
     programs: list[RawProgram], instrs: list[RawInstr], steps: int = 1, **header: int
 ) -> bytes:
-    """A file of one weight, one layer and samples of one number, unless the header says otherwise."""
+    """One weight, one layer and samples of one number, unless the header says otherwise."""
     constants = Constants()
     constants.add("w", np.array([1.0, 1.0], "f4"))
     sizes = {
@@ -43,24 +51,24 @@ def written(
     fields = {**sizes, "outputs": 1, "rows": 1, "steps": steps, "layers": 1, "batch": 1, **header}
     geoms: list[tuple[int, ...]] = [(1, 1, 1, fields["outputs"], 1, 1, 1, 1, 1, 1, 0, 0, 1, 1, 1)]
     shape = [fields["input_channels"], fields["input_plane"]]
-    meta: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "input_shape": shape,
         "state": [{"name": "w", "shape": [1]}],
         "classes": [],
     }
-    scale = np.ones((2, fields["input_channels"]))
-    copies = [(constants.offsets["w"], 0, 4)]
     return flatfile.write(
-        fields,
-        constants,
-        scale,
-        np.ones((steps, 1)),
-        [1] * steps,
-        programs,
-        instrs,
-        geoms,
-        copies,
-        meta,
+        Contents(
+            header=fields,
+            constants=constants,
+            scale=np.ones((2, fields["input_channels"])),
+            alpha=np.ones((steps, 1)),
+            steps=[1] * steps,
+            programs=programs,
+            instrs=instrs,
+            geoms=geoms,
+            copies=[(constants.offsets["w"], 0, 4)],
+            facts=facts,
+        )
     )
 
 
@@ -87,7 +95,7 @@ def test_such_a_file_runs() -> None:
 
 
 def test_updates_stand_in_their_own_section() -> None:
-    """Where there is no step their step sizes would be read from behind the table, which may be behind the file."""
+    """Where there is no step their step sizes would be read from behind the table."""
     refused(written([INFER, INFER._replace(first=1)], [UPDATE, ADD], steps=0))
     refused(step(forward=UPDATE))
     refused(step(backward=UPDATE))
@@ -96,8 +104,9 @@ def test_updates_stand_in_their_own_section() -> None:
 
 def test_a_step_does_not_read_the_sample() -> None:
     """It may be gone by then."""
-    refused(step(update=RawInstr("copy", at=(0, SAMPLE), p=(1, 1))))
-    refused(step(update=UPDATE._replace(at=(0, SAMPLE))))
+    copy = RawInstr("copy", at={"y": 0, "x": SAMPLE}, parameters={"count": 1, "plane": 1})
+    refused(step(update=copy))
+    refused(step(update=UPDATE._replace(at={"w": 0, "acc": SAMPLE})))
 
 
 def test_programs_share_no_instruction() -> None:
@@ -109,8 +118,13 @@ def test_programs_share_no_instruction() -> None:
 
 def test_every_operand_moves_on_in_a_loop() -> None:
     weight = IN_FILE + flatfile.HEADER_BYTES
-    conv = RawInstr("conv", at=(0, SAMPLE, weight, NONE, 64), step=(4, 4, 4), p=(0, 1, 16))
-    loop = [RawInstr("loop", p=(2, 1)), conv]
+    conv = RawInstr(
+        "conv",
+        at={"y": 0, "x": SAMPLE, "w": weight, "patches": 64},
+        step={"y": 4, "x": 4, "w": 4},
+        parameters={"geom": 0, "channels": 1, "strip": 16},
+    )
+    loop = [RawInstr("loop", parameters={"rounds": 2, "body": 1}), conv]
     programs = [INFER._replace(forward=2), INFER._replace(first=2)]
     model = device.DeviceModel(written(programs, [*loop, ADD], input_channels=2, outputs=2))
     assert model.scores(np.array([[[3.0], [7.0]]], np.float32)).tolist() == [[3.0, 7.0]]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from pmeta import device
+from pmeta.compiler.read_model import Geom
 from pmeta.device import format as flatfile
 from tests.helpers.device_models import case
 
@@ -31,24 +32,30 @@ def test_header_is_where_the_document_says(data: bytes) -> None:
     assert numbers["steps"] == 3
 
 
-def test_operations_are_numbered_alike_everywhere() -> None:
-    document = {
-        name: int(n)
-        for n, name in re.findall(r"^\| (\d+) \| (\w+) \|.*\|$", DOC, re.M)
-        if name in flatfile.OPS
-    }
-    assert document == {name: i for i, name in enumerate(flatfile.OPS, start=1)}
-    in_c = re.findall(
-        r"PMETA_OP_(\w+)", (device.ENGINE / "format.h").read_text().split("PMETA_OP_LOOP = 1,")[1]
-    )
-    assert [name.lower() for name in in_c] == flatfile.OPS[1:]
+def test_the_header_in_c_has_the_same_fields() -> None:
+    text = (device.ENGINE / "format.h").read_text() + (device.ENGINE / "kernels.h").read_text()
+
+    def fields(name: str) -> list[str]:
+        """The 32-bit members of a struct, in their order."""
+        (body,) = re.findall(
+            rf"typedef struct {{([^{{}}]*)}} {name};", re.sub(r"/\*.*?\*/", "", text)
+        )
+        return re.findall(r"\w+", " ".join(re.findall(r"u?int32_t ([^;]*);", body)))
+
+    assert fields("pmeta_header") == [
+        *("version", "endian", "file_bytes", "crc"),
+        *flatfile.FIELDS,
+        "reserved",
+    ]
+    assert fields("pmeta_program") == list(flatfile.RawProgram._fields)
+    assert fields("pmeta_geom") == [*Geom._fields, "reserved"]
 
 
 def test_names_and_shapes_come_back(data: bytes) -> None:
-    meta = flatfile.meta(data)
-    assert meta["input_shape"] == [20]
-    assert meta["layers"] == ["0", "2", "4"]
-    assert meta["state"][0] == {"name": "0.weight", "shape": [30, 20]}
+    facts = flatfile.facts(data)
+    assert facts["input_shape"] == [20]
+    assert facts["layers"] == ["0", "2", "4"]
+    assert facts["state"][0] == {"name": "0.weight", "shape": [30, 20]}
 
 
 def test_a_state_replaces_the_weights_and_nothing_else(data: bytes) -> None:
@@ -58,7 +65,7 @@ def test_a_state_replaces_the_weights_and_nothing_else(data: bytes) -> None:
     assert len(changed) == len(data)
     at, offset, length = flatfile.copies(data)[0]
     assert changed[at : at + length] == state[offset : offset + length]
-    assert flatfile.meta(changed) == flatfile.meta(data)
+    assert flatfile.facts(changed) == flatfile.facts(data)
     assert flatfile.header(changed) == {**flatfile.header(data), "classes": 3}
     assert struct.unpack_from("<I", changed, 20)[0] == zlib.crc32(changed[24:])
     assert (

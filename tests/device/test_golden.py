@@ -211,9 +211,9 @@ def test_steps_that_update_different_layers() -> None:
 def among_three(c: Case) -> Case:
     """The same model, which the binding takes for one whose outputs are repeated."""
     data = c.exported.data
-    at, size = (flatfile.header(data)[name] for name in ("at_meta", "meta_bytes"))
+    at, size = (flatfile.header(data)[name] for name in ("at_facts", "facts_bytes"))
     text = (
-        json.dumps({**flatfile.meta(data), "repeated": True}, separators=(",", ":"))
+        json.dumps({**flatfile.facts(data), "repeated": True}, separators=(",", ":"))
         .encode()
         .ljust(size)
     )
@@ -320,7 +320,7 @@ def test_an_episode_with_a_loss_of_the_callers() -> None:
     np.testing.assert_allclose(
         acting.scores(x[:1, :1].numpy())[0], model.scores(x[:1].numpy())[0, 0], atol=1e-5
     )
-    assert model.meta["alone"]["log_std"]["alpha"] == meta.alpha[:, -1].tolist()
+    assert model.facts["alone"]["log_std"]["alpha"] == meta.alpha[:, -1].tolist()
 
 
 def test_predictions_agree_over_100_tasks() -> None:

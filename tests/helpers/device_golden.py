@@ -52,7 +52,7 @@ def follow(model: DeviceModel, c: Case, path: Sequence[Weights]) -> list[Weights
     model._call("pmeta_begin", len(c.raw))
     for start in path:
         state = np.concatenate(
-            [start[entry["name"]].ravel() for entry in model.meta["state"]]
+            [start[entry["name"]].ravel() for entry in model.facts["state"]]
         ).astype(np.float32)
         model._arena[: state.nbytes] = state.view(np.uint8)
         for sample, label in zip(np.ascontiguousarray(c.raw), c.y.tolist(), strict=True):

@@ -83,11 +83,11 @@ def test_what_it_saves_python_loads(folder: Path, x: np.ndarray) -> None:
         labels=LABELS,
     )
     saved = device.load(folder / "saved.pmeta")
-    assert saved.meta["classes"] == ["cat", "dog", "Füchse"]
+    assert saved.facts["classes"] == ["cat", "dog", "Füchse"]
     assert saved.classes == 3
     np.testing.assert_allclose(saved.scores(x), scores, atol=1e-4)
     fresh = device.load(zoo.FOLDER / MODELS[0])
-    assert {**saved.meta, "classes": []} == fresh.meta
+    assert {**saved.facts, "classes": []} == fresh.facts
 
 
 def test_what_python_saves_it_loads(folder: Path, x: np.ndarray) -> None:

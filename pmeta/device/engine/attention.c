@@ -1,15 +1,18 @@
-/* Meta attention (Sec. 3.3): scores of the channels, Alg. 1, and the sparse tensor that is stored; the loss of a classifier. */
+/* Meta attention (Sec. 3.3): scores of the channels, Alg. 1, and the sparse tensor that is
+ * stored; the loss of a classifier. */
 #include "kernels.h"
 #include <math.h>
 
-/* v[c] = mean of channel c. rows: x is (n, c), not (c, n). Accumulated in double, which is what the spatial mean deserves. */
+/* v[c] = mean of channel c. rows: x is (n, c), not (c, n). Accumulated in double, which is what
+ * the spatial mean deserves. */
 static void channel_means(float *v, const pmeta_source *x, int c, int n, int rows)
 {
     for (int i = 0; i < c; i++) {
         double s = 0.0;
         const size_t start = rows ? (size_t)i : (size_t)i * n, step = rows ? (size_t)c : 1;
         for (size_t j = 0; j < (size_t)n; j++)
-            s += x->u8 ? (double)((const unsigned char *)x->data)[start + j * step] : (double)((const float *)x->data)[start + j * step];
+            s += x->u8 ? (double)((const unsigned char *)x->data)[start + j * step]
+                       : (double)((const float *)x->data)[start + j * step];
         s /= n;
         v[i] = (float)s * (x->scale ? x->scale[i] : 1.0f) + (x->shift ? x->shift[i] : 0.0f);
     }
@@ -41,8 +44,9 @@ static void sort_ascending(uint32_t *order, const float *value, int n)
     }
 }
 
-/* Alg. 1: zero the smallest scores that sum to rho, never all; rescale the rest to sum to C. The sum runs in double and is
- * compared in float, as PyTorch's does: it decides which channels are kept. threshold: rho - 1e-6, or 0 to drop none. */
+/* Alg. 1: zero the smallest scores that sum to rho, never all; rescale the rest to sum to C. The
+ * sum runs in double and is compared in float, as PyTorch's does: it decides which channels are
+ * kept. threshold: rho - 1e-6, or 0 to drop none. */
 void pmeta_clip(float *gamma, uint32_t *order, int c, float threshold)
 {
     int zeros = 0;
@@ -60,8 +64,10 @@ void pmeta_clip(float *gamma, uint32_t *order, int c, float threshold)
     for (int i = 0; i < c; i++) gamma[i] = gamma[i] / left * (float)c;
 }
 
-/* z = W2 relu(W1 v + b1) + b2 of one sample. params: W1 (c, c), b1 (c), W2 (c, c), b2 (c); scratch: 2 c words. */
-static void attend(float *z, const pmeta_source *x, const float *params, float *scratch, int c, int n, int rows, int backward)
+/* z = W2 relu(W1 v + b1) + b2 of one sample. params: W1 (c, c), b1 (c), W2 (c, c), b2 (c);
+ * scratch: 2 c words. */
+static void attend(float *z, const pmeta_source *x, const float *params, float *scratch, int c,
+                   int n, int rows, int backward)
 {
     float *v = scratch, *hidden = scratch + c;
     const size_t square = (size_t)c * c;
@@ -73,21 +79,24 @@ static void attend(float *z, const pmeta_source *x, const float *params, float *
 }
 
 /* scratch: 3 c words. */
-void pmeta_score(float *gamma, const pmeta_source *x, const float *params, float *scratch, int c, int n, int rows, float threshold, int backward)
+void pmeta_score(float *gamma, const pmeta_source *x, const float *params, float *scratch, int c,
+                 int n, int rows, float threshold, int backward)
 {
     attend(gamma, x, params, scratch, c, n, rows, backward);
     softmax(gamma, c);
     pmeta_clip(gamma, (uint32_t *)(void *)(scratch + 2 * (size_t)c), c, threshold);
 }
 
-void pmeta_score_sum(float *sum, const pmeta_source *x, const float *params, float *scratch, int c, int n, int rows, int backward)
+void pmeta_score_sum(float *sum, const pmeta_source *x, const float *params, float *scratch, int c,
+                     int n, int rows, int backward)
 {
     float *z = scratch + 2 * (size_t)c;
     attend(z, x, params, scratch, c, n, rows, backward);
     for (int i = 0; i < c; i++) sum[i] += z[i];
 }
 
-void pmeta_score_mean(float *gamma, float *sum, uint32_t *order, int c, float threshold, uint32_t samples)
+void pmeta_score_mean(float *gamma, float *sum, uint32_t *order, int c, float threshold,
+                      uint32_t samples)
 {
     for (int i = 0; i < c; i++) {
         gamma[i] = sum[i] / (float)samples;
@@ -97,7 +106,8 @@ void pmeta_score_mean(float *gamma, float *sum, uint32_t *order, int c, float th
     pmeta_clip(gamma, order, c, threshold);
 }
 
-void pmeta_merge(float *acc, float *part, const float *row, const float *column, size_t groups, size_t depth, size_t filters, size_t taps)
+void pmeta_merge(float *acc, float *part, const float *row, const float *column, size_t groups,
+                 size_t depth, size_t filters, size_t taps)
 {
     for (size_t k = 0; k < groups * depth; k++) {
         const float *by = column ? column + k / depth * filters : NULL;
@@ -109,7 +119,8 @@ void pmeta_merge(float *acc, float *part, const float *row, const float *column,
     }
 }
 
-/* Eq. 14's stored tensor: gamma x, the channels with gamma != 0 only, moved to the front in place. */
+/* Eq. 14's stored tensor: gamma x, the channels with gamma != 0 only, moved to the front in
+ * place. */
 void pmeta_compact(float *x, const float *gamma, int c, int n, int cap, int rows)
 {
     float *to = x;
@@ -131,6 +142,7 @@ float pmeta_cross_entropy(float *g, const float *z, int n, int label, float scal
     for (int i = 1; i < n; i++) top = z[i] > top ? z[i] : top;
     for (int i = 0; i < n; i++) total += expf(z[i] - top);
     const float loss = logf(total) - (z[label] - top);
-    for (int i = 0; i < n; i++) g[i] = scale * (expf(z[i] - top) / total - (i == label ? 1.0f : 0.0f));
+    for (int i = 0; i < n; i++)
+        g[i] = scale * (expf(z[i] - top) / total - (i == label ? 1.0f : 0.0f));
     return loss;
 }

@@ -1,21 +1,41 @@
-/* Convolution forward, and backward to the weights and to the input: patches of a strip of pixels (im2col), times weights.
+/* Convolution forward, and backward to the weights and to the input: patches of a strip of
+ * pixels (im2col), times weights.
  *
- * A strip is a few panels of 16 output pixels. Patches of a panel are (depth, 16), so that a 4 x 16 tile reads them in order. */
+ * A strip is a few panels of 16 output pixels. Patches of a panel are (depth, 16), so that a
+ * 4 x 16 tile reads them in order. */
 #include "kernels.h"
 #include <string.h>
 
 #define DEPTH_BLOCK 512 /* rows of a panel that stay in the first-level cache */
 
-/* Which source pixel a tap reads: s = (o * mul + tap * step + off) / div, when the division leaves no rest and s is inside. */
+/* Which source pixel a tap reads: s = (o * mul + tap * step + off) / div, when the division
+ * leaves no rest and s is inside. */
 typedef struct {
     int mul, step, off, div, size;
 } axis;
 
-/* Patches of source channels [c0, c0 + c) at output pixels of an image of width wo, for taps kh x kw. */
+/* Patches of source channels [c0, c0 + c) at output pixels of an image of width wo, for taps
+ * kh x kw. */
 typedef struct {
     axis y, x;
     int kh, kw, wo, pixels, c0, c;
 } patches;
+
+/* What output pixels read of input channels [c0, c0 + c). */
+static patches input_patches(const pmeta_geom *g, int c0, int c)
+{
+    const axis y = {g->sh, g->dh, -g->ph, 1, g->h}, x = {g->sw, g->dw, -g->pw, 1, g->w};
+    const patches q = {y, x, g->kh, g->kw, g->wo, g->ho * g->wo, c0, c};
+    return q;
+}
+
+/* The other way round: the output pixels of channels [c0, c0 + c) that read each input pixel. */
+static patches output_patches(const pmeta_geom *g, int c0, int c)
+{
+    const axis y = {1, -g->dh, g->ph, g->sh, g->ho}, x = {1, -g->dw, g->pw, g->sw, g->wo};
+    const patches q = {y, x, g->kh, g->kw, g->w, g->h * g->w, c0, c};
+    return q;
+}
 
 static int minimum(int a, int b) { return a < b ? a : b; }
 
@@ -25,13 +45,20 @@ static float factor(const pmeta_source *x, int c)
     return x->gamma && !x->compact ? s * x->gamma[c] : s;
 }
 
-static float offset(const pmeta_source *x, int c) { return x->shift ? x->shift[c] * (x->gamma ? x->gamma[c] : 1.0f) : 0.0f; }
+static float offset(const pmeta_source *x, int c)
+{
+    return x->shift ? x->shift[c] * (x->gamma ? x->gamma[c] : 1.0f) : 0.0f;
+}
 
 /* First j >= 0 with base + j * mul >= bound. */
-static int first_at_least(int base, int mul, int bound) { return base >= bound ? 0 : (bound - base + mul - 1) / mul; }
+static int first_at_least(int base, int mul, int bound)
+{
+    return base >= bound ? 0 : (bound - base + mul - 1) / mul;
+}
 
 /* One tap of one channel: lanes [0, n) of a panel from one source row. */
-static void copy_lanes(float *out, const pmeta_source *x, int c, size_t row, const axis *ax, int base, int lo, int hi, int n)
+static void copy_lanes(float *out, const pmeta_source *x, int c, size_t row, const axis *ax,
+                       int base, int lo, int hi, int n)
 {
     for (int j = 0; j < lo; j++) out[j] = 0.0f;
     for (int j = hi; j < n; j++) out[j] = 0.0f;
@@ -44,7 +71,8 @@ static void copy_lanes(float *out, const pmeta_source *x, int c, size_t row, con
     }
     const float *in = (const float *)x->data + row;
     if (ax->div > 1) {
-        for (int j = lo; j < hi; j++) out[j] = (base + j) % ax->div ? 0.0f : in[(base + j) / ax->div] * s;
+        for (int j = lo; j < hi; j++)
+            out[j] = (base + j) % ax->div ? 0.0f : in[(base + j) / ax->div] * s;
     } else if (ax->mul > 1) {
         for (int j = lo; j < hi; j++) out[j] = in[base + j * ax->mul] * s;
     } else {
@@ -53,14 +81,16 @@ static void copy_lanes(float *out, const pmeta_source *x, int c, size_t row, con
 }
 
 /* The common case: all 16 lanes inside, neighbours in memory, nothing to scale. */
-PMETA_FAST static void copy_full(float *out, size_t out_step, const float *in, size_t in_step, int channels)
+PMETA_FAST static void copy_full(float *out, size_t out_step, const float *in, size_t in_step,
+                                 int channels)
 {
     for (int c = 0; c < channels; c++, out += out_step, in += in_step)
         for (int j = 0; j < PMETA_LANES; j++) out[j] = in[j];
 }
 
 /* The same of raw pixels of channels [c0, c0 + channels). */
-PMETA_FAST static void copy_full_u8(float *out, size_t out_step, const pmeta_source *x, size_t first, size_t in_step, int c0, int channels)
+PMETA_FAST static void copy_full_u8(float *out, size_t out_step, const pmeta_source *x,
+                                    size_t first, size_t in_step, int c0, int channels)
 {
     const unsigned char *in = (const unsigned char *)x->data + first;
     for (int c = 0; c < channels; c++, out += out_step, in += in_step) {
@@ -70,7 +100,8 @@ PMETA_FAST static void copy_full_u8(float *out, size_t out_step, const pmeta_sou
 }
 
 /* The same at the end of a row: lanes [lo, hi) are inside, the others of [0, n) are zero. */
-static void copy_part(float *out, size_t out_step, const float *in, size_t in_step, int channels, int lo, int hi, int n)
+static void copy_part(float *out, size_t out_step, const float *in, size_t in_step, int channels,
+                      int lo, int hi, int n)
 {
     for (int c = 0; c < channels; c++, out += out_step, in += in_step) {
         for (int j = 0; j < lo; j++) out[j] = 0.0f;
@@ -88,8 +119,10 @@ static void zero_lanes(float *out, size_t step, int count, int n)
 /* Lanes [0, n) at output pixels (oy, ox), (oy, ox + 1), ... : one run of one output row. */
 static void gather_run(float *out, const pmeta_source *x, const patches *q, int oy, int ox, int n)
 {
-    const size_t taps = (size_t)q->kh * q->kw, step = taps * PMETA_LANES, plane = (size_t)q->y.size * q->x.size;
-    const int neighbours = q->x.mul == 1 && q->x.div == 1, plain = neighbours && !x->u8 && (!x->gamma || x->compact);
+    const size_t taps = (size_t)q->kh * q->kw, step = taps * PMETA_LANES,
+                 plane = (size_t)q->y.size * q->x.size;
+    const int neighbours = q->x.mul == 1 && q->x.div == 1,
+              plain = neighbours && !x->u8 && (!x->gamma || x->compact);
     for (int m = 0; m < q->kh; m++) {
         const int ty = oy * q->y.mul + m * q->y.step + q->y.off, sy = ty / q->y.div;
         const int inside = ty >= 0 && ty % q->y.div == 0 && sy < q->y.size;
@@ -111,7 +144,9 @@ static void gather_run(float *out, const pmeta_source *x, const patches *q, int 
             else if (x->u8 && neighbours && n == PMETA_LANES && lo == 0 && hi == n)
                 copy_full_u8(to, step, x, row + (size_t)base, plane, q->c0, q->c);
             else
-                for (int c = 0; c < q->c; c++) copy_lanes(to + c * step, x, q->c0 + c, row + c * plane, &q->x, base, lo, hi, n);
+                for (int c = 0; c < q->c; c++)
+                    copy_lanes(to + c * step, x, q->c0 + c, row + c * plane, &q->x, base, lo, hi,
+                               n);
         }
     }
 }
@@ -132,8 +167,10 @@ static void gather(float *panels, const pmeta_source *x, const patches *q, int p
     }
 }
 
-/* y[r][p] (+)= sum_d a[r][d] panel[d][p] for rows [0, rows) and the pixels of one strip; row r of y starts at y + r * y_step. */
-static void multiply(float *y, size_t y_step, const float *a, size_t depth, int rows, const float *panels, int pixels, int add)
+/* y[r][p] (+)= sum_d a[r][d] panel[d][p] for rows [0, rows) and the pixels of one strip; row r
+ * of y starts at y + r * y_step. */
+static void multiply(float *y, size_t y_step, const float *a, size_t depth, int rows,
+                     const float *panels, int pixels, int add)
 {
     for (size_t d = 0; d < depth; d += DEPTH_BLOCK) {
         const int block = (int)(depth - d < DEPTH_BLOCK ? depth - d : DEPTH_BLOCK);
@@ -143,7 +180,8 @@ static void multiply(float *y, size_t y_step, const float *a, size_t depth, int 
                 const int n = minimum(4, rows - r);
                 float *c[4];
                 for (int i = 0; i < n; i++) c[i] = y + (size_t)(r + i) * y_step + p;
-                pmeta_tile(c, n, minimum(PMETA_LANES, pixels - p), a + (size_t)r * depth + d, depth, 0, b, 1, block, add || d > 0);
+                pmeta_tile(c, n, minimum(PMETA_LANES, pixels - p), a + (size_t)r * depth + d, depth,
+                           0, b, 1, block, add || d > 0);
             }
         }
     }
@@ -151,21 +189,21 @@ static void multiply(float *y, size_t y_step, const float *a, size_t depth, int 
 
 static int round_up(int n) { return (n + PMETA_LANES - 1) / PMETA_LANES * PMETA_LANES; }
 
-size_t pmeta_conv_scratch(const pmeta_geom *g, int strip) { return (size_t)(g->c_in / g->groups) * g->kh * g->kw * strip; }
-
 /* Output channels [f0, f0 + f_count); y and w point at the first of them. */
-void pmeta_conv(float *y, const pmeta_source *x, const float *w, const float *bias, float *scratch, const pmeta_geom *g, int f0, int f_count,
-             int strip)
+void pmeta_conv(float *y, const pmeta_source *x, const float *w, const float *bias, float *scratch,
+                const pmeta_geom *g, int f0, int f_count, int strip)
 {
     const int pixels = g->ho * g->wo, per_group = g->c_out / g->groups, c = g->c_in / g->groups;
     const size_t depth = (size_t)c * g->kh * g->kw;
     for (int f = 0; f < f_count;) {
-        const int group = (f0 + f) / per_group, count = minimum(f_count - f, (group + 1) * per_group - f0 - f);
-        const patches q = {{g->sh, g->dh, -g->ph, 1, g->h}, {g->sw, g->dw, -g->pw, 1, g->w}, g->kh, g->kw, g->wo, pixels, group * c, c};
+        const int group = (f0 + f) / per_group,
+                  count = minimum(f_count - f, (group + 1) * per_group - f0 - f);
+        const patches q = input_patches(g, group * c, c);
         for (int p = 0; p < pixels; p += strip) {
             const int n = minimum(strip, pixels - p);
             gather(scratch, x, &q, p, n);
-            multiply(y + (size_t)f * pixels + p, (size_t)pixels, w + (size_t)f * depth, depth, count, scratch, n, 0);
+            multiply(y + (size_t)f * pixels + p, (size_t)pixels, w + (size_t)f * depth, depth,
+                     count, scratch, n, 0);
         }
         f += count;
     }
@@ -174,57 +212,56 @@ void pmeta_conv(float *y, const pmeta_source *x, const float *w, const float *bi
             for (int p = 0; p < pixels; p++) y[(size_t)f * pixels + p] += bias[f];
 }
 
-size_t pmeta_conv_bw_x_scratch(const pmeta_geom *g, int strip)
-{
-    return (size_t)(g->c_out / g->groups) * g->kh * g->kw * (strip + 4);
-}
-
 /* a[r][(f, tap)] = w[f][c + r][tap]: four rows of the weights, turned around. */
-static void turn_weights(float *a, const float *w, int rows, int filters, int c, int c_count, int taps)
+static void turn_weights(float *a, const float *w, int rows, int filters, int c, int c_count,
+                         int taps)
 {
     for (int r = 0; r < rows; r++)
-        for (int f = 0; f < filters; f++, a += taps) memmove(a, w + ((size_t)f * c_count + c + r) * taps, (size_t)taps * sizeof(float));
+        for (int f = 0; f < filters; f++, a += taps)
+            memmove(a, w + ((size_t)f * c_count + c + r) * taps, (size_t)taps * sizeof(float));
 }
 
 /* g(x_{l-1}) (+)= w^T g(y_l): every input pixel gathers from the output pixels that read it. */
-void pmeta_conv_bw_x(float *gx, const float *gy, const float *w, float *scratch, const pmeta_geom *g, int strip, int add)
+void pmeta_conv_bw_x(float *gx, const float *gy, const float *w, float *scratch,
+                     const pmeta_geom *g, int strip, int add)
 {
-    const int pixels = g->h * g->w, filters = g->c_out / g->groups, c_count = g->c_in / g->groups, taps = g->kh * g->kw;
+    const int pixels = g->h * g->w, filters = g->c_out / g->groups, c_count = g->c_in / g->groups,
+              taps = g->kh * g->kw;
     const size_t depth = (size_t)filters * taps;
     float *a = scratch, *panels = scratch + 4 * depth;
     const pmeta_source source = {gy, NULL, NULL, NULL, 0, 0, 0};
     for (int group = 0; group < g->groups; group++) {
-        const patches q = {{1, -g->dh, g->ph, g->sh, g->ho}, {1, -g->dw, g->pw, g->sw, g->wo}, g->kh, g->kw, g->w, pixels, group * filters, filters};
+        const patches q = output_patches(g, group * filters, filters);
         for (int p = 0; p < pixels; p += strip) {
             const int n = minimum(strip, pixels - p);
             gather(panels, &source, &q, p, n);
             for (int c = 0; c < c_count; c += 4) {
                 const int rows = minimum(4, c_count - c);
-                turn_weights(a, w + (size_t)group * depth * c_count, rows, filters, c, c_count, taps);
-                multiply(gx + ((size_t)group * c_count + c) * pixels + p, (size_t)pixels, a, depth, rows, panels, n, add);
+                turn_weights(a, w + (size_t)group * depth * c_count, rows, filters, c, c_count,
+                             taps);
+                multiply(gx + ((size_t)group * c_count + c) * pixels + p, (size_t)pixels, a, depth,
+                         rows, panels, n, add);
             }
         }
     }
 }
 
-size_t pmeta_conv_bw_w_scratch(const pmeta_geom *g, int strip)
-{
-    return ((size_t)(g->c_in / g->groups) * g->kh * g->kw + (size_t)round_up(g->c_out / g->groups)) * strip;
-}
-
 /* t[f / 16][p][f % 16] = gamma_bw[f] g(y_l)[f][p0 + p], zero outside. */
-static void turn_gradient(float *t, const float *gy, const float *gamma_bw, int filters, int pixels, int p0, int count)
+static void turn_gradient(float *t, const float *gy, const float *gamma_bw, int filters, int pixels,
+                          int p0, int count)
 {
     for (int f = 0; f < round_up(filters); f++) {
         float *to = t + (size_t)(f / PMETA_LANES) * count * PMETA_LANES + f % PMETA_LANES;
         const float s = f < filters && gamma_bw ? gamma_bw[f] : 1.0f;
-        for (int p = 0; p < count; p++) to[(size_t)p * PMETA_LANES] = f < filters && p0 + p < pixels ? s * gy[(size_t)f * pixels + p0 + p] : 0.0f;
+        for (int p = 0; p < count; p++)
+            to[(size_t)p * PMETA_LANES] =
+                f < filters && p0 + p < pixels ? s * gy[(size_t)f * pixels + p0 + p] : 0.0f;
     }
 }
 
 /* acc[k][f] += sum_p panel[k][p] t[p][f] for the kept channels of one convolution group. */
-static void accumulate(float *acc, const float *panels, const float *t, const float *keep, int channels, int kept, int taps, int filters,
-                       int count)
+static void accumulate(float *acc, const float *panels, const float *t, const float *keep,
+                       int channels, int kept, int taps, int filters, int count)
 {
     const int depth = kept * taps;
     float *row[4];
@@ -234,38 +271,46 @@ static void accumulate(float *acc, const float *panels, const float *t, const fl
             j = k / taps;
             do c++;
             while (c < channels - 1 && keep && keep[c] == 0.0f);
-            c = minimum(c, channels - 1); /* in a hostile file scratch may lie over the scores and change them on the way */
+            /* in a hostile file scratch may lie over the scores and change them on the way */
+            c = minimum(c, channels - 1);
         }
         row[k - k0] = acc + ((size_t)c * taps + k % taps) * filters;
         if (k - k0 < 3 && k < depth - 1) continue;
         for (int f = 0; f < filters; f += PMETA_LANES) {
             float *to[4];
             for (int i = 0; i <= k - k0; i++) to[i] = row[i] + f;
-            pmeta_tile(to, k - k0 + 1, minimum(PMETA_LANES, filters - f), panels + (size_t)k0 * PMETA_LANES, PMETA_LANES, (size_t)depth * PMETA_LANES,
-                    t + (size_t)f * count, count / PMETA_LANES, PMETA_LANES, 1);
+            pmeta_tile(to, k - k0 + 1, minimum(PMETA_LANES, filters - f),
+                       panels + (size_t)k0 * PMETA_LANES, PMETA_LANES, (size_t)depth * PMETA_LANES,
+                       t + (size_t)f * count, count / PMETA_LANES, PMETA_LANES, 1);
         }
         k0 = k + 1;
     }
 }
 
-/* acc (groups, depth, filters) += gamma_bw[f] gamma_fw[c] g(w_l): Eq. 13, weights of one group with the filters innermost. */
-void pmeta_conv_bw_w(float *acc, const float *gy, const pmeta_source *x, const float *gamma_bw, float *scratch, const pmeta_geom *g, int strip)
+/* acc (groups, depth, filters) += gamma_bw[f] gamma_fw[c] g(w_l): Eq. 13, weights of one group
+ * with the filters innermost. */
+void pmeta_conv_bw_w(float *acc, const float *gy, const pmeta_source *x, const float *gamma_bw,
+                     float *scratch, const pmeta_geom *g, int strip)
 {
-    const int pixels = g->ho * g->wo, filters = g->c_out / g->groups, c_count = g->c_in / g->groups, taps = g->kh * g->kw;
+    const int pixels = g->ho * g->wo, filters = g->c_out / g->groups, c_count = g->c_in / g->groups,
+              taps = g->kh * g->kw;
     const size_t depth = (size_t)c_count * taps;
     int stored = 0;
     for (int group = 0; group < g->groups; group++) {
         const float *keep = x->compact ? x->gamma + (size_t)group * c_count : NULL;
         int kept = 0;
-        for (int c = 0; c < c_count; c++) kept += !keep || (keep[c] != 0.0f && stored + kept < x->cap);
-        const patches q = {{g->sh, g->dh, -g->ph, 1, g->h}, {g->sw, g->dw, -g->pw, 1, g->w}, g->kh, g->kw, g->wo, pixels,
-                           keep ? stored : group * c_count, kept};
+        for (int c = 0; c < c_count; c++)
+            kept += !keep || (keep[c] != 0.0f && stored + kept < x->cap);
+        const patches q = input_patches(g, keep ? stored : group * c_count, kept);
         float *t = scratch + depth * strip;
         for (int p = 0; p < pixels && kept > 0; p += strip) {
             const int count = round_up(minimum(strip, pixels - p));
             gather(scratch, x, &q, p, count);
-            turn_gradient(t, gy + (size_t)group * filters * pixels, gamma_bw ? gamma_bw + (size_t)group * filters : NULL, filters, pixels, p, count);
-            accumulate(acc + group * depth * filters, scratch, t, keep, c_count, kept, taps, filters, count);
+            turn_gradient(t, gy + (size_t)group * filters * pixels,
+                          gamma_bw ? gamma_bw + (size_t)group * filters : NULL, filters, pixels, p,
+                          count);
+            accumulate(acc + group * depth * filters, scratch, t, keep, c_count, kept, taps,
+                       filters, count);
         }
         stored += kept;
     }

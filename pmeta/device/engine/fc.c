@@ -23,11 +23,14 @@ void pmeta_fc(float *y, const float *x, const float *w, const float *bias, int f
 {
     for (int r = 0; r < t; r++)
         for (int i = 0; i < f; i++)
-            y[(size_t)r * f + i] = dot(w + (size_t)i * c, x + (size_t)r * c, c) + (bias ? bias[i] : 0.0f);
+            y[(size_t)r * f + i] =
+                dot(w + (size_t)i * c, x + (size_t)r * c, c) + (bias ? bias[i] : 0.0f);
 }
 
-/* cap > 0: x is compact, gamma_fw != 0 says which columns it holds, and gamma_fw is already multiplied in. */
-void pmeta_fc_bw_w(float *acc, const float *gy, const float *x, const float *gamma_fw, const float *gamma_bw, int f, int c, int t, int cap)
+/* cap > 0: x is compact, gamma_fw != 0 says which columns it holds, and gamma_fw is already
+ * multiplied in. */
+void pmeta_fc_bw_w(float *acc, const float *gy, const float *x, const float *gamma_fw,
+                   const float *gamma_bw, int f, int c, int t, int cap)
 {
     int kept = 0;
     for (int j = 0; cap > 0 && j < c; j++) kept += gamma_fw[j] != 0.0f && kept < cap;

@@ -1,241 +1,315 @@
-/* What every instruction reads and writes, from its parameters alone. Opening a file checks it; running adds up the high water. */
+/* What every instruction reads and writes, from its parameters alone. Opening a file checks it;
+ * running adds up the high water. */
 #include "format.h"
 #include <string.h>
 
-#define LIMIT 65535u /* channels, rounds, strips */
-#define SIDE 32767   /* image sides */
-#define TAP 255      /* kernel sides, strides, paddings, dilations of a convolution; pooling windows may be as large as an image */
-
-float pmeta_float(uint32_t bits)
-{
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
+#define LIMIT 65535u      /* channels, rounds, strips */
+#define WIDE 0xFFFFFFu    /* outputs or inputs of an fc layer */
+#define WORDS 0x3FFFFFFFu /* of one tensor */
+#define SIDE 32767        /* image sides */
+/* Kernel sides, strides, paddings and dilations of a conv. A pooling window may be larger. */
+#define TAP 255
 
 static int between(int32_t v, int32_t lo, int32_t hi) { return v >= lo && v <= hi; }
 
-static int output_side(int in, int k, int s, int p, int d) { return (in + 2 * p - d * (k - 1) - 1) / s + 1; }
+static int output_side(int in, int k, int s, int p, int d)
+{
+    return (in + 2 * p - d * (k - 1) - 1) / s + 1;
+}
 
 static int good_geom(const pmeta_geom *g, int tap)
 {
-    if (!between(g->c_in, 1, LIMIT) || !between(g->c_out, 1, LIMIT) || !between(g->h, 1, SIDE) || !between(g->w, 1, SIDE)) return 0;
-    if (!between(g->kh, 1, tap) || !between(g->kw, 1, tap) || !between(g->sh, 1, tap) || !between(g->sw, 1, tap)) return 0;
-    if (!between(g->ph, 0, tap) || !between(g->pw, 0, tap) || !between(g->dh, 1, TAP) || !between(g->dw, 1, TAP)) return 0;
+    if (!between(g->c_in, 1, LIMIT) || !between(g->c_out, 1, LIMIT) || !between(g->h, 1, SIDE) ||
+        !between(g->w, 1, SIDE))
+        return 0;
+    if (!between(g->kh, 1, tap) || !between(g->kw, 1, tap) || !between(g->sh, 1, tap) ||
+        !between(g->sw, 1, tap))
+        return 0;
+    if (!between(g->ph, 0, tap) || !between(g->pw, 0, tap) || !between(g->dh, 1, TAP) ||
+        !between(g->dw, 1, TAP))
+        return 0;
     if (!between(g->groups, 1, LIMIT) || g->c_in % g->groups || g->c_out % g->groups) return 0;
     if (!between(g->ho, 1, SIDE) || !between(g->wo, 1, SIDE)) return 0;
-    if (g->h + 2 * g->ph < g->dh * (g->kh - 1) + 1 || g->w + 2 * g->pw < g->dw * (g->kw - 1) + 1) return 0;
-    return g->ho == output_side(g->h, g->kh, g->sh, g->ph, g->dh) && g->wo == output_side(g->w, g->kw, g->sw, g->pw, g->dw);
+    if (g->h + 2 * g->ph < g->dh * (g->kh - 1) + 1 || g->w + 2 * g->pw < g->dw * (g->kw - 1) + 1)
+        return 0;
+    return g->ho == output_side(g->h, g->kh, g->sh, g->ph, g->dh) &&
+           g->wo == output_side(g->w, g->kw, g->sw, g->pw, g->dw);
 }
 
-static void slots(pmeta_operands *o, uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e, uint64_t f)
+static uint64_t plane_in(const pmeta_geom *g) { return (uint64_t)g->h * g->w; }
+static uint64_t plane_out(const pmeta_geom *g) { return (uint64_t)g->ho * g->wo; }
+static uint64_t taps(const pmeta_geom *g) { return (uint64_t)g->kh * g->kw; }
+static uint64_t depth(const pmeta_geom *g) { return (uint64_t)(g->c_in / g->groups) * taps(g); }
+static uint64_t filters(const pmeta_geom *g) { return (uint64_t)(g->c_out / g->groups); }
+
+static int good_strip(uint64_t strip)
 {
-    const uint64_t words[PMETA_SLOTS] = {a, b, c, d, e, f};
-    for (int s = 0; s < PMETA_SLOTS; s++) o->bytes[s] = words[s] * 4;
+    return strip >= PMETA_LANES && strip <= LIMIT && strip % PMETA_LANES == 0;
+}
+static int good_count(uint64_t n) { return n >= 1 && n <= WORDS; }
+static int good_tensor(uint64_t channels, uint64_t plane)
+{
+    return channels >= 1 && channels <= LIMIT && good_count(plane);
 }
 
-#define SLOT(s) (1u << (s))
+/* The functions below give the words of every operand; bytes of those that are packed. */
 
-static int describe_conv(pmeta_operands *o, const pmeta_instr *i, const pmeta_geom *g, uint32_t rounds)
+static int conv(pmeta_sizes *n, const pmeta_instr *i, const pmeta_geom *g, uint32_t rounds)
 {
-    const uint64_t x = (uint64_t)g->c_in * g->h * g->w, y = (uint64_t)g->c_out * g->ho * g->wo, strip = i->p[2];
-    const uint64_t taps = (uint64_t)g->kh * g->kw, c = g->c_in / g->groups, f = g->c_out / g->groups, w = c * g->c_out * taps;
-    if (strip < PMETA_LANES || strip > LIMIT || strip % PMETA_LANES) return 0;
-    o->writes = SLOT(0);
-    if (i->op == PMETA_OP_CONV) {
-        const uint64_t part = i->p[1];
-        if (part < 1 || part * rounds > (uint64_t)g->c_out) return 0;
-        slots(o, part * g->ho * g->wo, x, part * c * taps, part, c * taps * strip, 0);
-        o->writes |= SLOT(4);
-        o->optional = SLOT(3);
-        o->input = SLOT(1);
-    } else if (i->op == PMETA_OP_CONV_BW_W) {
-        const uint64_t cap = i->p[1], lanes = (f + PMETA_LANES - 1) / PMETA_LANES * PMETA_LANES;
-        if (rounds > 1 || cap > (uint64_t)g->c_in || (cap && i->at[3] == PMETA_NONE)) return 0;
-        if (cap && PMETA_SPACE(i->at[2]) == PMETA_INPUT) return 0;
-        slots(o, w, y, (cap ? cap : (uint64_t)g->c_in) * g->h * g->w, g->c_in, g->c_out, (c * taps + lanes) * strip);
-        o->writes |= SLOT(5);
-        o->optional = SLOT(3) | SLOT(4);
-        o->input = SLOT(2);
-    } else {
-        slots(o, x, y, w, f * taps * (strip + 4), 0, 0);
-        o->writes |= SLOT(3);
-        return rounds == 1;
-    }
+    const uint64_t part = i->p.conv.channels, strip = i->p.conv.strip;
+    if (!g || !good_strip(strip) || part < 1 || part * rounds > (uint64_t)g->c_out) return 0;
+    n->conv.y = part * plane_out(g);
+    n->conv.x = (uint64_t)g->c_in * plane_in(g);
+    n->conv.w = part * depth(g);
+    n->conv.bias = part;
+    n->conv.patches = depth(g) * strip;
     return 1;
 }
 
-static int describe_pool(pmeta_operands *o, const pmeta_instr *i, const pmeta_geom *g)
+static int conv_bw_w(pmeta_sizes *n, const pmeta_instr *i, const pmeta_geom *g, uint32_t rounds)
 {
-    const uint64_t c = i->p[1], x = c * g->h * g->w, y = c * g->ho * g->wo;
-    const int forward = i->op == PMETA_OP_MAXPOOL || i->op == PMETA_OP_AVGPOOL, max = i->op == PMETA_OP_MAXPOOL || i->op == PMETA_OP_MAXPOOL_BW;
-    if (c < 1 || c > LIMIT || (max && g->kh * g->kw > 256)) return 0;
-    if (!max && (g->dh != 1 || g->dw != 1)) return 0;
-    if (g->ph * 2 > g->kh || g->pw * 2 > g->kw) return 0; /* so that every window holds a pixel */
-    slots(o, forward ? y : x, forward ? x : y, 0, 0, 0, 0);
-    o->writes = SLOT(0) | (forward ? SLOT(2) : 0);
-    if (max) {
-        o->bytes[2] = g->kh * g->kw <= 4 ? (y + 3) / 4 : y;
-        o->packed = SLOT(2);
-        o->optional = forward ? SLOT(2) : 0;
-    }
+    const uint64_t stored = i->p.conv_bw_w.stored, strip = i->p.conv_bw_w.strip;
+    if (!g || !good_strip(strip) || rounds > 1 || stored > (uint64_t)g->c_in) return 0;
+    if (stored &&
+        (i->at.conv_bw_w.gamma_fw == PMETA_NONE || PMETA_SPACE(i->at.conv_bw_w.x) == PMETA_INPUT))
+        return 0;
+    const uint64_t lanes = (filters(g) + PMETA_LANES - 1) / PMETA_LANES * PMETA_LANES;
+    n->conv_bw_w.acc = (uint64_t)g->c_out * depth(g);
+    n->conv_bw_w.gy = (uint64_t)g->c_out * plane_out(g);
+    n->conv_bw_w.x = (stored ? stored : (uint64_t)g->c_in) * plane_in(g);
+    n->conv_bw_w.gamma_fw = (uint64_t)g->c_in;
+    n->conv_bw_w.gamma_bw = (uint64_t)g->c_out;
+    n->conv_bw_w.patches = (depth(g) + lanes) * strip;
     return 1;
 }
 
-static int describe_norm(pmeta_operands *o, const pmeta_instr *i)
+static int conv_bw_x(pmeta_sizes *n, const pmeta_instr *i, const pmeta_geom *g, uint32_t rounds)
 {
-    const uint64_t c = i->p[0], n = i->p[1], per_group = i->p[2];
-    if (i->op == PMETA_OP_NORM_ACC) {
-        if (c > LIMIT || n > 0x3FFFFFFF) return 0;
-        slots(o, c, c, c, c, c, c);
-        o->writes = SLOT(0) | SLOT(1);
-        o->optional = SLOT(4) | SLOT(5);
-        return 1;
-    }
-    if (c < 1 || c > LIMIT || n < 1 || n > 0x3FFFFFFF || per_group < 1 || c % per_group) return 0;
-    if (i->op == PMETA_OP_NORM) {
-        slots(o, c * n, c * n, c, c, c / per_group, 0);
-        o->writes = SLOT(0) | SLOT(1) | SLOT(4);
-        o->optional = SLOT(2) | SLOT(3) | SLOT(4);
-    } else {
-        slots(o, c * n, c * n, c, c / per_group, c, c);
-        o->writes = SLOT(0) | SLOT(4) | SLOT(5);
-        o->optional = SLOT(2) | SLOT(4) | SLOT(5);
-    }
+    const uint64_t strip = i->p.conv_bw_x.strip;
+    if (!g || !good_strip(strip) || rounds > 1) return 0;
+    n->conv_bw_x.gx = (uint64_t)g->c_in * plane_in(g);
+    n->conv_bw_x.gy = (uint64_t)g->c_out * plane_out(g);
+    n->conv_bw_x.w = (uint64_t)g->c_out * depth(g);
+    n->conv_bw_x.patches = filters(g) * taps(g) * (strip + 4);
     return 1;
 }
 
-static int describe_fc(pmeta_operands *o, const pmeta_instr *i)
+/* Half a window of padding at most, so that every window holds a pixel. */
+static int good_window(const pmeta_geom *g, uint64_t channels)
 {
-    const uint64_t f = i->p[0], c = i->p[1], t = i->p[2];
-    if (f < 1 || f > 0xFFFFFF || c < 1 || c > 0xFFFFFF || t < 1 || t > LIMIT) return 0;
-    o->writes = SLOT(0);
-    if (i->op == PMETA_OP_FC) {
-        slots(o, t * f, t * c, f * c, f, 0, 0);
-        o->optional = SLOT(3);
-    } else if (i->op == PMETA_OP_FC_BW_W) {
-        const uint64_t cap = i->p[3];
-        if (cap > c || (cap && i->at[3] == PMETA_NONE)) return 0;
-        slots(o, f * c, t * f, t * (cap ? cap : c), c, f, 0);
-        o->optional = SLOT(3) | SLOT(4);
-    } else {
-        slots(o, t * c, t * f, f * c, 0, 0, 0);
-    }
+    return g && channels >= 1 && channels <= LIMIT && g->ph * 2 <= g->kh && g->pw * 2 <= g->kw;
+}
+
+static int maxpool(pmeta_sizes *n, const pmeta_geom *g, uint64_t channels, int forward)
+{
+    if (!good_window(g, channels) || taps(g) > 256) return 0;
+    const uint64_t in = channels * plane_in(g), out = channels * plane_out(g);
+    n->maxpool.y = forward ? out : in; /* backward: gx */
+    n->maxpool.x = forward ? in : out; /* gy */
+    n->maxpool.index = taps(g) <= 4 ? (out + 3) / 4 : out;
     return 1;
+}
+
+static int avgpool(pmeta_sizes *n, const pmeta_geom *g, uint64_t channels, int forward)
+{
+    if (!good_window(g, channels) || g->dh != 1 || g->dw != 1) return 0;
+    n->avgpool.y = channels * (forward ? plane_out(g) : plane_in(g)); /* backward: gx */
+    n->avgpool.x = channels * (forward ? plane_in(g) : plane_out(g)); /* gy */
+    return 1;
+}
+
+static int norm(pmeta_sizes *n, const pmeta_instr *i)
+{
+    const uint64_t c = i->p.norm.channels, plane = i->p.norm.plane, per_group = i->p.norm.per_group;
+    if (!good_tensor(c, plane) || per_group < 1 || c % per_group) return 0;
+    n->norm.xhat = n->norm.y = c * plane;
+    n->norm.w = n->norm.bias = c;
+    n->norm.rstd = c / per_group;
+    return 1;
+}
+
+static int norm_bw(pmeta_sizes *n, const pmeta_instr *i)
+{
+    const uint64_t c = i->p.norm_bw.channels, plane = i->p.norm_bw.plane,
+                   per_group = i->p.norm_bw.per_group;
+    if (!good_tensor(c, plane) || per_group < 1 || c % per_group) return 0;
+    n->norm_bw.xhat = n->norm_bw.gy = c * plane;
+    n->norm_bw.w = n->norm_bw.mean = n->norm_bw.products = c;
+    n->norm_bw.rstd = c / per_group;
+    return 1;
+}
+
+static int norm_acc(pmeta_sizes *n, const pmeta_instr *i)
+{
+    const uint64_t c = i->p.norm_acc.channels;
+    for (int s = 0; s < PMETA_SLOTS; s++) n->slot[s] = c;
+    return c <= LIMIT && i->p.norm_acc.plane <= WORDS;
+}
+
+static int good_fc(uint64_t outputs, uint64_t inputs, uint64_t rows)
+{
+    return outputs >= 1 && outputs <= WIDE && inputs >= 1 && inputs <= WIDE && rows >= 1 &&
+           rows <= LIMIT;
+}
+
+static int fc(pmeta_sizes *n, const pmeta_instr *i)
+{
+    const uint64_t outputs = i->p.fc.outputs, inputs = i->p.fc.inputs, rows = i->p.fc.rows;
+    n->fc.y = rows * outputs;
+    n->fc.x = rows * inputs;
+    n->fc.w = outputs * inputs;
+    n->fc.bias = outputs;
+    return good_fc(outputs, inputs, rows);
+}
+
+static int fc_bw_w(pmeta_sizes *n, const pmeta_instr *i)
+{
+    const uint64_t outputs = i->p.fc_bw_w.outputs, inputs = i->p.fc_bw_w.inputs,
+                   rows = i->p.fc_bw_w.rows, stored = i->p.fc_bw_w.stored;
+    if (stored > inputs || (stored && i->at.fc_bw_w.gamma_fw == PMETA_NONE)) return 0;
+    n->fc_bw_w.acc = outputs * inputs;
+    n->fc_bw_w.gy = rows * outputs;
+    n->fc_bw_w.x = rows * (stored ? stored : inputs);
+    n->fc_bw_w.gamma_fw = inputs;
+    n->fc_bw_w.gamma_bw = outputs;
+    return good_fc(outputs, inputs, rows);
+}
+
+static int fc_bw_x(pmeta_sizes *n, const pmeta_instr *i)
+{
+    const uint64_t outputs = i->p.fc_bw_x.outputs, inputs = i->p.fc_bw_x.inputs,
+                   rows = i->p.fc_bw_x.rows;
+    n->fc_bw_x.gx = rows * inputs;
+    n->fc_bw_x.gy = rows * outputs;
+    n->fc_bw_x.w = outputs * inputs;
+    return good_fc(outputs, inputs, rows);
+}
+
+static int bias_bw(pmeta_sizes *n, const pmeta_instr *i)
+{
+    const uint64_t c = i->p.bias_bw.channels, plane = i->p.bias_bw.plane;
+    n->bias_bw.acc = n->bias_bw.gamma_bw = c;
+    n->bias_bw.gy = c * plane;
+    return c >= 1 && c <= WIDE && good_count(plane);
 }
 
 /* The (groups, depth, filters) words of a weight; 0 where they are none or too many to be one. */
-static uint64_t weight_words(uint64_t groups, uint64_t depth, uint64_t filters)
+static uint64_t weight_words(uint64_t groups, uint64_t rows, uint64_t columns)
 {
-    return groups > LIMIT || depth * filters > 1u << 30 ? 0 : groups * depth * filters; /* depth and filters are below 2^32 */
+    return groups > LIMIT || rows * columns > 1u << 30
+               ? 0
+               : groups * rows * columns; /* both are below 2^32 */
 }
 
-static int describe_accumulated(pmeta_operands *o, const pmeta_model *m, const pmeta_instr *i)
+static int update(pmeta_sizes *n, const pmeta_model *m, const pmeta_instr *i)
 {
-    o->writes = SLOT(0);
-    if (i->op == PMETA_OP_UPDATE) {
-        const uint64_t words = weight_words(i->p[1], i->p[2], i->p[3]);
-        slots(o, words, words, 0, 0, 0, 0);
-        return words > 0 && i->p[0] < pmeta_head(m)->layers;
-    }
-    const uint64_t groups = i->p[0], depth = i->p[1], filters = i->p[2], taps = i->p[3];
-    const uint64_t words = weight_words(groups, depth, filters);
-    if (words == 0 || taps < 1 || depth % taps) return 0;
-    slots(o, words, words, groups * (depth / taps), groups * filters, 0, 0);
-    o->writes |= SLOT(1);
-    o->optional = SLOT(2) | SLOT(3);
+    n->update.w = n->update.acc =
+        weight_words(i->p.update.groups, i->p.update.depth, i->p.update.filters);
+    return n->update.w > 0 && i->p.update.layer < pmeta_head(m)->layers;
+}
+
+static int merge(pmeta_sizes *n, const pmeta_instr *i)
+{
+    const uint64_t groups = i->p.merge.groups, rows = i->p.merge.depth,
+                   columns = i->p.merge.filters, each = i->p.merge.taps;
+    n->merge.acc = n->merge.part = weight_words(groups, rows, columns);
+    if (n->merge.acc == 0 || each < 1 || rows % each) return 0;
+    n->merge.row = groups * (rows / each);
+    n->merge.column = groups * columns;
     return 1;
 }
 
-static int describe_attention(pmeta_operands *o, const pmeta_instr *i)
+static int good_threshold(float threshold) { return threshold >= 0.0f && threshold < 1.0f; }
+
+/* score and score_sum, which only call their output by another name */
+static int score(pmeta_sizes *n, const pmeta_instr *i)
 {
-    const uint64_t c = i->p[0], n = i->p[1];
-    const float threshold = pmeta_float(i->p[2]);
-    if (c < 1 || c > LIMIT || n < 1 || n > 0x3FFFFFFF) return 0;
-    if (i->op == PMETA_OP_SCORE || i->op == PMETA_OP_SCORE_SUM) {
-        if (!(threshold >= 0.0f && threshold < 1.0f)) return 0;
-        slots(o, c, c * n, 2 * c * c + 2 * c, 3 * c, 0, 0);
-        o->writes = SLOT(0) | SLOT(3);
-        o->input = SLOT(1);
-        return 1;
-    }
-    if (i->op == PMETA_OP_SCORE_MEAN) {
-        slots(o, c, c, c, 0, 0, 0);
-        o->writes = SLOT(0) | SLOT(1) | SLOT(2);
-        return threshold >= 0.0f && threshold < 1.0f;
-    }
-    if (i->p[2] < 1 || i->p[2] > c) return 0;
-    slots(o, c * n, c, 0, 0, 0, 0); /* compact */
-    o->writes = SLOT(0);
-    return 1;
+    const uint64_t c = i->p.score.channels, plane = i->p.score.plane;
+    n->score.gamma = c;
+    n->score.x = c * plane;
+    n->score.module = 2 * c * c + 2 * c;
+    n->score.scratch = 3 * c;
+    return good_tensor(c, plane) && good_threshold(i->p.score.threshold);
 }
 
-static int describe_plain(pmeta_operands *o, const pmeta_instr *i)
+static int score_mean(pmeta_sizes *n, const pmeta_instr *i)
 {
-    const uint64_t n = i->p[0];
-    if (n < 1 || n > 0x3FFFFFFF) return 0;
-    o->writes = SLOT(0);
+    n->score_mean.gamma = n->score_mean.sum = n->score_mean.order = i->p.score_mean.channels;
+    return good_tensor(i->p.score_mean.channels, i->p.score_mean.plane) &&
+           good_threshold(i->p.score_mean.threshold);
+}
+
+static int compact(pmeta_sizes *n, const pmeta_instr *i)
+{
+    const uint64_t c = i->p.compact.channels, plane = i->p.compact.plane;
+    n->compact.x = c * plane;
+    n->compact.gamma = c;
+    return good_tensor(c, plane) && i->p.compact.stored >= 1 && i->p.compact.stored <= c;
+}
+
+static int act(pmeta_sizes *n, const pmeta_instr *i)
+{
+    n->act.x = i->p.act.count; /* backward: g */
+    n->act.mask = (n->act.x + 7) / 8;
+    return good_count(n->act.x) && i->p.act.kind <= PMETA_RELU6;
+}
+
+static int same_size(pmeta_sizes *n, uint64_t count)
+{
+    n->add.y = n->add.x = count;
+    return good_count(count);
+}
+
+static const pmeta_geom *geometry(const pmeta_model *m, uint32_t number, int tap)
+{
+    return number < pmeta_head(m)->geoms && good_geom(pmeta_geoms(m) + number, tap)
+               ? pmeta_geoms(m) + number
+               : NULL;
+}
+
+static int words(pmeta_sizes *n, const pmeta_model *m, const pmeta_instr *i, uint32_t rounds)
+{
+    const pmeta_parameters *p = &i->p;
     switch (i->op) {
-    case PMETA_OP_BIAS_BW:
-        if (n > 0xFFFFFF || i->p[1] < 1 || i->p[1] > 0x3FFFFFFF) return 0;
-        slots(o, n, n * i->p[1], n, 0, 0, 0);
-        o->optional = SLOT(2);
-        return 1;
+    case PMETA_OP_CONV: return conv(n, i, geometry(m, p->conv.geom, TAP), rounds);
+    case PMETA_OP_CONV_BW_W: return conv_bw_w(n, i, geometry(m, p->conv_bw_w.geom, TAP), rounds);
+    case PMETA_OP_CONV_BW_X: return conv_bw_x(n, i, geometry(m, p->conv_bw_x.geom, TAP), rounds);
+    case PMETA_OP_MAXPOOL:
+        return maxpool(n, geometry(m, p->maxpool.geom, SIDE), p->maxpool.channels, 1);
+    case PMETA_OP_MAXPOOL_BW:
+        return maxpool(n, geometry(m, p->maxpool_bw.geom, SIDE), p->maxpool_bw.channels, 0);
+    case PMETA_OP_AVGPOOL:
+        return avgpool(n, geometry(m, p->avgpool.geom, SIDE), p->avgpool.channels, 1);
+    case PMETA_OP_AVGPOOL_BW:
+        return avgpool(n, geometry(m, p->avgpool_bw.geom, SIDE), p->avgpool_bw.channels, 0);
+    case PMETA_OP_NORM: return norm(n, i);
+    case PMETA_OP_NORM_BW: return norm_bw(n, i);
+    case PMETA_OP_NORM_ACC: return norm_acc(n, i);
+    case PMETA_OP_FC: return fc(n, i);
+    case PMETA_OP_FC_BW_W: return fc_bw_w(n, i);
+    case PMETA_OP_FC_BW_X: return fc_bw_x(n, i);
+    case PMETA_OP_BIAS_BW: return bias_bw(n, i);
+    case PMETA_OP_SCORE:
+    case PMETA_OP_SCORE_SUM: return score(n, i);
+    case PMETA_OP_SCORE_MEAN: return score_mean(n, i);
+    case PMETA_OP_COMPACT: return compact(n, i);
+    case PMETA_OP_UPDATE: return update(n, m, i);
+    case PMETA_OP_MERGE: return merge(n, i);
     case PMETA_OP_ACT:
-    case PMETA_OP_ACT_BW:
-        if (i->p[1] > PMETA_RELU6) return 0;
-        slots(o, n, 0, 0, 0, 0, 0);
-        o->bytes[1] = (n + 7) / 8;
-        o->packed = SLOT(1);
-        if (i->op == PMETA_OP_ACT) {
-            o->writes |= SLOT(1);
-            o->optional = SLOT(1);
-        }
-        return 1;
-    default: /* add, copy */
-        slots(o, n, n, 0, 0, 0, 0);
-        o->input = i->op == PMETA_OP_COPY ? SLOT(1) : 0;
-        return 1;
+    case PMETA_OP_ACT_BW: return act(n, i);
+    case PMETA_OP_ADD: return same_size(n, p->add.count);
+    case PMETA_OP_COPY: return same_size(n, p->copy.count);
+    default: return 0;
     }
 }
 
 int pmeta_describe(pmeta_operands *o, const pmeta_model *m, const pmeta_instr *i, uint32_t rounds)
 {
-    const pmeta_geom *g = pmeta_geoms(m) + (i->p[0] < pmeta_head(m)->geoms ? i->p[0] : 0);
+    static const pmeta_marks marks[] = {PMETA_MARKS};
     memset(o, 0, sizeof *o);
-    switch (i->op) {
-    case PMETA_OP_CONV:
-    case PMETA_OP_CONV_BW_W:
-    case PMETA_OP_CONV_BW_X:
-        return i->p[0] < pmeta_head(m)->geoms && good_geom(g, TAP) && describe_conv(o, i, g, rounds);
-    case PMETA_OP_MAXPOOL:
-    case PMETA_OP_MAXPOOL_BW:
-    case PMETA_OP_AVGPOOL:
-    case PMETA_OP_AVGPOOL_BW:
-        return i->p[0] < pmeta_head(m)->geoms && good_geom(g, SIDE) && describe_pool(o, i, g);
-    case PMETA_OP_NORM:
-    case PMETA_OP_NORM_BW:
-    case PMETA_OP_NORM_ACC:
-        return describe_norm(o, i);
-    case PMETA_OP_FC:
-    case PMETA_OP_FC_BW_W:
-    case PMETA_OP_FC_BW_X:
-        return describe_fc(o, i);
-    case PMETA_OP_SCORE:
-    case PMETA_OP_SCORE_SUM:
-    case PMETA_OP_SCORE_MEAN:
-    case PMETA_OP_COMPACT:
-        return describe_attention(o, i);
-    case PMETA_OP_UPDATE:
-    case PMETA_OP_MERGE:
-        return describe_accumulated(o, m, i);
-    case PMETA_OP_BIAS_BW:
-    case PMETA_OP_ACT:
-    case PMETA_OP_ACT_BW:
-    case PMETA_OP_ADD:
-    case PMETA_OP_COPY:
-        return describe_plain(o, i);
-    default:
-        return 0;
-    }
+    if (!words(&o->bytes, m, i, rounds)) return 0;
+    o->marks = marks[i->op];
+    for (int s = 0; s < PMETA_SLOTS; s++)
+        if (!(o->marks.packed >> s & 1)) o->bytes.slot[s] *= sizeof(float);
+    return 1;
 }

@@ -1,18 +1,19 @@
-/* pmeta: adapt a p-Meta model on a device. Strict C99, no malloc, no stdio; needs string.h and libm.
+/* pmeta: adapt a p-Meta model on a device. Strict C99 without malloc or stdio, with string.h, libm.
  *
  *     pmeta_model m;
- *     pmeta_open(&m, file, file_bytes);              the file may stay in flash: it is read in place, never written
- *     pmeta_start(&m, arena, m.arena_bytes);         one block of the caller's memory, 4-byte aligned
+ *     pmeta_open(&m, file, file_bytes);         it may stay in flash: read in place, never written
+ *     pmeta_start(&m, arena, m.arena_bytes);    one block of the caller's memory, 4-byte aligned
  *     pmeta_begin(&m, n_support);
  *     for (k = 0; k < m.steps; k++) {
  *         for (i = 0; i < n_support; i++) pmeta_feed(&m, x[i], label[i], &loss);
  *         pmeta_step(&m);
  *     }
- *     pmeta_infer(&m, query, scores);                with the adapted weights
+ *     pmeta_infer(&m, query, scores);           with the adapted weights
  *
- * Every call returns PMETA_OK or a status that pmeta_message explains. A sample is m.input_bytes of uint8 or float32
- * (m.input_type), channel by channel; it is read in place and must stay valid during the call only (from pmeta_forward on until
- * pmeta_backward has returned). float32 samples are 4-byte aligned. */
+ * Every call returns PMETA_OK or a status that pmeta_message explains. A sample is m.input_bytes
+ * of uint8 or float32 (m.input_type), channel by channel; it is read in place and must stay
+ * valid during the call only (from pmeta_forward on until pmeta_backward has returned). float32
+ * samples are 4-byte aligned. */
 #ifndef PMETA_H
 #define PMETA_H
 #include <stddef.h>
@@ -24,33 +25,33 @@ extern "C" {
 
 typedef enum {
     PMETA_OK = 0,
-    PMETA_NOT_A_MODEL,      /* the magic bytes are not ours */
-    PMETA_FOREIGN_ENDIAN,   /* this machine stores numbers in the other byte order */
-    PMETA_VERSION,          /* written by a newer or older format */
-    PMETA_TRUNCATED,        /* fewer bytes than the header promises */
-    PMETA_CHECKSUM,         /* the bytes were changed on the way */
-    PMETA_CORRUPT,          /* an offset, a size or an instruction does not fit */
-    PMETA_ALIGNMENT,        /* file, arena or float32 sample is not 4-byte aligned */
-    PMETA_ARENA_TOO_SMALL,  /* fewer than m.arena_bytes (infer_bytes, to infer only) */
-    PMETA_ORDER,            /* a call out of order: open, start, begin, feed, step */
-    PMETA_LABEL,            /* a label, or a number of classes, is beyond the model's; or the model is no classifier (rows > 1) */
-    PMETA_ARGUMENT          /* a null pointer, or a size that does not fit */
+    PMETA_NOT_A_MODEL,     /* the magic bytes are not ours */
+    PMETA_FOREIGN_ENDIAN,  /* this machine stores numbers in the other byte order */
+    PMETA_VERSION,         /* written by a newer or older format */
+    PMETA_TRUNCATED,       /* fewer bytes than the header promises */
+    PMETA_CHECKSUM,        /* the bytes were changed on the way */
+    PMETA_CORRUPT,         /* an offset, a size or an instruction does not fit */
+    PMETA_ALIGNMENT,       /* file, arena or float32 sample is not 4-byte aligned */
+    PMETA_ARENA_TOO_SMALL, /* fewer than m.arena_bytes (infer_bytes, to infer only) */
+    PMETA_ORDER,           /* a call out of order: open, start, begin, feed, step */
+    PMETA_LABEL,           /* a label or a number of classes beyond the model's; or rows > 1 */
+    PMETA_ARGUMENT         /* a null pointer, or a size that does not fit */
 } pmeta_status;
 
 enum { PMETA_FLOAT32 = 0, PMETA_UINT8 = 1 };
 
 typedef struct pmeta_model {
     /* Set by pmeta_open, for the caller to read. */
-    size_t arena_bytes;      /* to adapt; weights under adaptation included */
-    size_t infer_bytes;      /* to infer only; weights under adaptation included */
-    size_t state_bytes;      /* the weights under adaptation: the first bytes of the arena */
-    size_t input_bytes;      /* one sample */
-    uint32_t input_type;     /* PMETA_FLOAT32 or PMETA_UINT8 */
-    uint32_t outputs;        /* words of output */
-    uint32_t rows;           /* output rows: 1 for a classifier, T for an episode of T observations */
-    uint32_t steps;          /* K */
-    uint32_t batch;          /* samples, fed one after the other, that share their scores; 0: the whole support set */
-    uint32_t classes;        /* the first outputs, those that pmeta_feed's softmax runs over; set by pmeta_classes */
+    size_t arena_bytes;  /* to adapt; weights under adaptation included */
+    size_t infer_bytes;  /* to infer only; weights under adaptation included */
+    size_t state_bytes;  /* the weights under adaptation: the first bytes of the arena */
+    size_t input_bytes;  /* one sample */
+    uint32_t input_type; /* PMETA_FLOAT32 or PMETA_UINT8 */
+    uint32_t outputs;    /* words of output */
+    uint32_t rows;       /* output rows: 1 for a classifier, T for an episode of T observations */
+    uint32_t steps;      /* K */
+    uint32_t batch;      /* samples in a row that share their scores; 0: the whole support set */
+    uint32_t classes;    /* the first outputs, which the softmax of pmeta_feed runs over */
     /* The engine's own. */
     const unsigned char *file;
     unsigned char *arena;
@@ -63,17 +64,19 @@ pmeta_status pmeta_open(pmeta_model *m, const void *file, size_t file_bytes);
 pmeta_status pmeta_start(pmeta_model *m, void *arena, size_t arena_bytes);
 pmeta_status pmeta_infer(pmeta_model *m, const void *x, float *output);
 
-/* Tell n classes apart, 1 to m.outputs: the softmax of pmeta_feed runs over the first n outputs and leaves the others as they are;
- * of the scores of pmeta_infer the first n count. Not within an adaptation. Before the first call m.classes is what the file says. */
+/* Tell n classes apart, 1 to m.outputs: the softmax of pmeta_feed runs over the first n outputs
+ * and leaves the others as they are; of the scores of pmeta_infer the first n count. Not within
+ * an adaptation. Before the first call m.classes is what the file says. */
 pmeta_status pmeta_classes(pmeta_model *m, uint32_t n);
 
-/* One adaptation: n_support samples are fed in each of m.steps steps. It goes on from the weights that are there; call pmeta_reset
- * first to begin at the meta-trained ones again. */
+/* One adaptation: n_support samples are fed in each of m.steps steps. It goes on from the
+ * weights that are there; call pmeta_reset first to begin at the meta-trained ones again. */
 pmeta_status pmeta_begin(pmeta_model *m, uint32_t n_support);
 pmeta_status pmeta_feed(pmeta_model *m, const void *x, uint32_t label, float *loss);
 pmeta_status pmeta_step(pmeta_model *m);
 
-/* pmeta_feed in two halves, for a loss of the caller's own: g_output is d loss / d output, already divided by the support size. */
+/* pmeta_feed in two halves, for a loss of the caller's own: g_output is d loss / d output,
+ * already divided by the support size. */
 pmeta_status pmeta_forward(pmeta_model *m, const void *x, float *output);
 pmeta_status pmeta_backward(pmeta_model *m, const float *g_output);
 
@@ -82,7 +85,8 @@ pmeta_status pmeta_reset(pmeta_model *m);
 pmeta_status pmeta_read_state(const pmeta_model *m, void *state, size_t bytes);
 pmeta_status pmeta_write_state(pmeta_model *m, const void *state, size_t bytes);
 
-size_t pmeta_high_water(const pmeta_model *m); /* arena bytes that instructions have reached so far */
+/* Arena bytes that instructions have reached so far. */
+size_t pmeta_high_water(const pmeta_model *m);
 uint32_t pmeta_crc32(const void *data, size_t bytes);
 const char *pmeta_message(pmeta_status status);
 

@@ -1,4 +1,5 @@
-/* Activations with 1-bit masks; max-pooling with 2-bit indices (windows up to 4) or bytes; average pooling. */
+/* Activations with 1-bit masks; max-pooling with 2-bit indices (windows up to 4) or bytes;
+ * average pooling. */
 #include "kernels.h"
 #include <math.h>
 
@@ -29,12 +30,6 @@ void pmeta_act_bw(float *g, const unsigned char *mask, size_t n, int kind, float
 
 static int window(const pmeta_geom *g) { return g->kh * g->kw; }
 
-size_t pmeta_pool_index_bytes(const pmeta_geom *g, int c)
-{
-    const size_t n = (size_t)c * g->ho * g->wo;
-    return window(g) <= 4 ? (n + 3) / 4 : n;
-}
-
 static void put_index(unsigned char *index, size_t i, unsigned k, int two_bits)
 {
     if (!two_bits)
@@ -50,7 +45,10 @@ static unsigned get_index(const unsigned char *index, size_t i, int two_bits)
     return two_bits ? index[i / 4] >> i % 4 * 2 & 3u : index[i];
 }
 
-static int inside(int y, int x, const pmeta_geom *g) { return y >= 0 && y < g->h && x >= 0 && x < g->w; }
+static int inside(int y, int x, const pmeta_geom *g)
+{
+    return y >= 0 && y < g->h && x >= 0 && x < g->w;
+}
 
 /* The largest pixel of one window that lies inside, 2 x 2: the place is 0 to 3. */
 static float max_of_four(unsigned *place, const float *x, int w)
@@ -61,10 +59,12 @@ static float max_of_four(unsigned *place, const float *x, int w)
     return b > a ? b : a;
 }
 
-/* The largest pixel of one window and its place in the window, the first of equals as in PyTorch. */
+/* The largest pixel of one window and its place in the window, the first of equals as in
+ * PyTorch. */
 static float window_max(unsigned *place, const float *x, const pmeta_geom *g, int y0, int x0)
 {
-    if (g->kh == 2 && g->kw == 2 && g->dh == 1 && g->dw == 1 && inside(y0, x0, g) && inside(y0 + 1, x0 + 1, g))
+    if (g->kh == 2 && g->kw == 2 && g->dh == 1 && g->dw == 1 && inside(y0, x0, g) &&
+        inside(y0 + 1, x0 + 1, g))
         return max_of_four(place, x + (size_t)y0 * g->w + x0, g->w);
     float best = -INFINITY;
     int found = 0;
@@ -93,27 +93,32 @@ void pmeta_maxpool(float *y, const float *x, unsigned char *index, const pmeta_g
             }
 }
 
-void pmeta_maxpool_bw(float *gx, const float *gy, const unsigned char *index, const pmeta_geom *g, int c)
+void pmeta_maxpool_bw(float *gx, const float *gy, const unsigned char *index, const pmeta_geom *g,
+                      int c)
 {
     const size_t plane = (size_t)g->h * g->w;
-    for (size_t i = 0; i < plane * c; i++) gx[i] = 0.0f; /* windows may overlap, or leave pixels out */
+    for (size_t i = 0; i < plane * c; i++)
+        gx[i] = 0.0f; /* windows may overlap, or leave pixels out */
     size_t i = 0;
     for (int ch = 0; ch < c; ch++, gx += plane)
         for (int oy = 0; oy < g->ho; oy++)
             for (int ox = 0; ox < g->wo; ox++, i++) {
                 const int k = (int)get_index(index, i, window(g) <= 4);
-                const int y = oy * g->sh - g->ph + k / g->kw * g->dh, x = ox * g->sw - g->pw + k % g->kw * g->dw;
+                const int y = oy * g->sh - g->ph + k / g->kw * g->dh,
+                          x = ox * g->sw - g->pw + k % g->kw * g->dw;
                 if (inside(y, x, g)) gx[(size_t)y * g->w + x] += gy[i];
             }
 }
 
-/* Pixels of a window that lie inside, or with the padding. PyTorch counts padding, but never past it. */
+/* Pixels of a window that lie inside, or with the padding. PyTorch counts padding, but never
+ * past it. */
 static int window_count(const pmeta_geom *g, int y0, int x0, int count_pad)
 {
     int n = 0;
     for (int m = 0; m < g->kh; m++)
         for (int k = 0; k < g->kw; k++)
-            n += count_pad ? y0 + m < g->h + g->ph && x0 + k < g->w + g->pw : inside(y0 + m, x0 + k, g);
+            n += count_pad ? y0 + m < g->h + g->ph && x0 + k < g->w + g->pw
+                           : inside(y0 + m, x0 + k, g);
     return n;
 }
 

@@ -4,44 +4,59 @@
 
 enum { OPENED = 1, STARTED = 2, FEEDING = 3, HALFWAY = 4 };
 
-static void *address(const pmeta_model *m, const pmeta_instr *i, int slot, uint32_t round)
+/* Where the operands of an instruction lie, NULL for those that are not there. */
+static pmeta_pointers reach(pmeta_model *m, const pmeta_instr *i, uint32_t round)
 {
-    if (i->at[slot] == PMETA_NONE) return NULL;
-    const size_t offset = PMETA_OFFSET(i->at[slot]) + (size_t)round * i->step[slot];
-    /* Only arena addresses are ever written: pmeta_open has seen to it. */
-    const unsigned char *base = PMETA_SPACE(i->at[slot]) == PMETA_ARENA ? m->arena : PMETA_SPACE(i->at[slot]) == PMETA_FILE ? m->file : m->x;
-    return (void *)(uintptr_t)(base + offset);
+    pmeta_operands o;
+    pmeta_pointers to;
+    pmeta_describe(&o, m, i, 1);
+    for (int s = 0; s < PMETA_SLOTS; s++) {
+        const uint32_t at = i->at.slot[s], space = PMETA_SPACE(at);
+        const size_t offset = PMETA_OFFSET(at) + (size_t)round * i->step.slot[s];
+        const size_t end = offset + (size_t)o.bytes.slot[s];
+        to.slot[s] = NULL;
+        if (!o.bytes.slot[s] || at == PMETA_NONE) continue;
+        if (space == PMETA_ARENA && end > m->high_water) m->high_water = end;
+        const unsigned char *base = space == PMETA_FILE ? m->file : m->x;
+        if (space == PMETA_ARENA) base = m->arena;
+        to.slot[s] =
+            (void *)(uintptr_t)(base + offset); /* pmeta_open saw that only the arena is written */
+    }
+    return to;
 }
 
-/* The operand that may be the sample itself, with the scores of its channels. */
-static pmeta_source source(const pmeta_model *m, const pmeta_instr *i, int slot, uint32_t round, const float *gamma, uint32_t cap)
+/* An operand that may be the sample itself; stored > 0: only channels with gamma != 0 are there. */
+static pmeta_source source(const pmeta_model *m, uint32_t at, const void *data, const float *gamma,
+                           uint32_t stored)
 {
     const pmeta_header *h = pmeta_head(m);
     const float *scale = (const float *)(const void *)(m->file + h->at_scale);
-    const int u8 = PMETA_SPACE(i->at[slot]) == PMETA_INPUT && h->input_type == PMETA_UINT8;
-    const pmeta_source s = {address(m, i, slot, round), u8 ? scale : NULL, u8 ? scale + h->input_channels : NULL, gamma, u8, cap > 0, (int)cap};
+    const int u8 = PMETA_SPACE(at) == PMETA_INPUT && h->input_type == PMETA_UINT8;
+    const float *shift = scale + h->input_channels;
+    if (!u8) scale = shift = NULL;
+    const pmeta_source s = {data, scale, shift, gamma, u8, stored > 0, (int)stored};
     return s;
 }
 
-static void copy(float *y, const pmeta_model *m, const pmeta_instr *i, uint32_t round)
+static void copy(float *y, const pmeta_source *x, size_t start, size_t count, size_t plane)
 {
-    const pmeta_source s = source(m, i, 1, round, NULL, 0);
-    if (!s.u8) {
-        memmove(y, s.data, (size_t)i->p[0] * sizeof(float));
+    if (!x->u8) {
+        memmove(y, x->data, count * sizeof(float));
         return;
     }
-    const size_t start = PMETA_OFFSET(i->at[1]) + (size_t)round * i->step[1];
-    const unsigned char *x = s.data;
-    for (size_t j = 0; j < i->p[0]; j++) {
-        const size_t c = (start + j) / i->p[1];
-        y[j] = (float)x[j] * s.scale[c] + s.shift[c];
+    const unsigned char *pixel = x->data;
+    for (size_t j = 0; j < count; j++) {
+        const size_t c = (start + j) / plane;
+        y[j] = (float)pixel[j] * x->scale[c] + x->shift[c];
     }
 }
 
-/* Eq. 14: w <- w - alpha_l^k acc, where acc is (groups, depth, filters) and w is (groups, filters, depth). */
-static void update(float *w, const float *acc, float alpha, uint32_t groups, uint32_t depth, uint32_t filters)
+/* Eq. 14: w <- w - alpha_l^k acc; acc is (groups, depth, filters), w (groups, filters, depth). */
+static void update(float *w, const float *acc, float alpha, uint32_t groups, uint32_t depth,
+                   uint32_t filters)
 {
-    for (size_t g = 0; g < groups; g++, w += (size_t)filters * depth, acc += (size_t)filters * depth)
+    const size_t group = (size_t)filters * depth;
+    for (size_t g = 0; g < groups; g++, w += group, acc += group)
         for (size_t f = 0; f < filters; f++)
             for (size_t k = 0; k < depth; k++) w[f * depth + k] -= alpha * acc[k * filters + f];
 }
@@ -49,66 +64,121 @@ static void update(float *w, const float *acc, float alpha, uint32_t groups, uin
 static float step_size(const pmeta_model *m, uint32_t layer)
 {
     const pmeta_header *h = pmeta_head(m);
-    return ((const float *)(const void *)(m->file + h->at_alpha))[(size_t)m->step * h->layers + layer];
+    const float *alpha = (const float *)(const void *)(m->file + h->at_alpha); /* (K, L) */
+    return alpha[(size_t)m->step * h->layers + layer];
 }
-
-static void reach(pmeta_model *m, const pmeta_instr *i, uint32_t round)
-{
-    pmeta_operands o;
-    pmeta_describe(&o, m, i, 1);
-    for (int s = 0; s < PMETA_SLOTS; s++) {
-        if (!o.bytes[s] || PMETA_SPACE(i->at[s]) != PMETA_ARENA) continue;
-        const size_t end = PMETA_OFFSET(i->at[s]) + (size_t)round * i->step[s] + (size_t)o.bytes[s];
-        if (end > m->high_water) m->high_water = end;
-    }
-}
-
-#define AT(slot) address(m, i, slot, round)
 
 static void execute(pmeta_model *m, const pmeta_instr *i, uint32_t round)
 {
-    const uint32_t *p = i->p;
-    const pmeta_geom *g = pmeta_geoms(m) + (p[0] < pmeta_head(m)->geoms ? p[0] : 0);
-    const int a = (int)p[0], b = (int)p[1], c = (int)p[2], d = (int)p[3];
+    const pmeta_parameters *p = &i->p;
+    const pmeta_pointers to = reach(m, i, round);
+    const pmeta_geom *geoms = pmeta_geoms(m);
+    const int add = (i->flags & PMETA_FLAG_ADD) != 0;
+    const int want_dx = (i->flags & PMETA_FLAG_NO_DX) == 0;
+    const int rows_first = (i->flags & PMETA_FLAG_ROWS_FIRST) != 0;
+    const int backward = (i->flags & PMETA_FLAG_BACKWARD) != 0;
+    const int count_pad = (i->flags & PMETA_FLAG_COUNT_PAD) != 0;
     pmeta_source x;
-    reach(m, i, round);
     switch (i->op) {
     case PMETA_OP_CONV:
-        x = source(m, i, 1, round, NULL, 0);
-        pmeta_conv(AT(0), &x, AT(2), AT(3), AT(4), g, (int)round * b, b, c);
+        x = source(m, i->at.conv.x, to.conv.x, NULL, 0);
+        pmeta_conv(to.conv.y, &x, to.conv.w, to.conv.bias, to.conv.patches, geoms + p->conv.geom,
+                   round * p->conv.channels, p->conv.channels, p->conv.strip);
         break;
     case PMETA_OP_CONV_BW_W:
-        x = source(m, i, 2, round, AT(3), p[1]);
-        pmeta_conv_bw_w(AT(0), AT(1), &x, AT(4), AT(5), g, c);
+        x = source(m, i->at.conv_bw_w.x, to.conv_bw_w.x, to.conv_bw_w.gamma_fw,
+                   p->conv_bw_w.stored);
+        pmeta_conv_bw_w(to.conv_bw_w.acc, to.conv_bw_w.gy, &x, to.conv_bw_w.gamma_bw,
+                        to.conv_bw_w.patches, geoms + p->conv_bw_w.geom, p->conv_bw_w.strip);
         break;
-    case PMETA_OP_CONV_BW_X: pmeta_conv_bw_x(AT(0), AT(1), AT(2), AT(3), g, c, i->flags & PMETA_FLAG_ADD); break;
-    case PMETA_OP_BIAS_BW: pmeta_bias_bw(AT(0), AT(1), AT(2), a, b, i->flags & PMETA_FLAG_ROWS); break;
-    case PMETA_OP_NORM: pmeta_norm(AT(0), AT(1), AT(2), AT(3), AT(4), a, b, c, pmeta_float(p[3])); break;
-    case PMETA_OP_NORM_BW: pmeta_norm_bw(AT(0), AT(1), AT(2), AT(3), AT(4), AT(5), a, b, c, !(i->flags & PMETA_FLAG_NO_DX)); break;
-    case PMETA_OP_NORM_ACC: pmeta_norm_acc(AT(0), AT(1), AT(2), AT(3), AT(4), AT(5), a, b); break;
-    case PMETA_OP_ACT: pmeta_act(AT(0), AT(1), p[0], b, pmeta_float(p[2])); break;
-    case PMETA_OP_ACT_BW: pmeta_act_bw(AT(0), AT(1), p[0], b, pmeta_float(p[2])); break;
-    case PMETA_OP_MAXPOOL: pmeta_maxpool(AT(0), AT(1), AT(2), g, b); break;
-    case PMETA_OP_MAXPOOL_BW: pmeta_maxpool_bw(AT(0), AT(1), AT(2), g, b); break;
-    case PMETA_OP_AVGPOOL: pmeta_avgpool(AT(0), AT(1), g, b, i->flags & PMETA_FLAG_COUNT_PAD); break;
-    case PMETA_OP_AVGPOOL_BW: pmeta_avgpool_bw(AT(0), AT(1), g, b, i->flags & PMETA_FLAG_COUNT_PAD); break;
-    case PMETA_OP_ADD: pmeta_add(AT(0), AT(1), p[0]); break;
-    case PMETA_OP_COPY: copy(AT(0), m, i, round); break;
-    case PMETA_OP_FC: pmeta_fc(AT(0), AT(1), AT(2), AT(3), a, b, c); break;
-    case PMETA_OP_FC_BW_W: pmeta_fc_bw_w(AT(0), AT(1), AT(2), AT(3), AT(4), a, b, c, d); break;
-    case PMETA_OP_FC_BW_X: pmeta_fc_bw_x(AT(0), AT(1), AT(2), a, b, c, i->flags & PMETA_FLAG_ADD); break;
+    case PMETA_OP_CONV_BW_X:
+        pmeta_conv_bw_x(to.conv_bw_x.gx, to.conv_bw_x.gy, to.conv_bw_x.w, to.conv_bw_x.patches,
+                        geoms + p->conv_bw_x.geom, p->conv_bw_x.strip, add);
+        break;
+    case PMETA_OP_BIAS_BW:
+        pmeta_bias_bw(to.bias_bw.acc, to.bias_bw.gy, to.bias_bw.gamma_bw, p->bias_bw.channels,
+                      p->bias_bw.plane, rows_first);
+        break;
+    case PMETA_OP_NORM:
+        pmeta_norm(to.norm.xhat, to.norm.y, to.norm.w, to.norm.bias, to.norm.rstd, p->norm.channels,
+                   p->norm.plane, p->norm.per_group, p->norm.eps);
+        break;
+    case PMETA_OP_NORM_BW:
+        pmeta_norm_bw(to.norm_bw.xhat, to.norm_bw.gy, to.norm_bw.w, to.norm_bw.rstd,
+                      to.norm_bw.mean, to.norm_bw.products, p->norm_bw.channels, p->norm_bw.plane,
+                      p->norm_bw.per_group, want_dx);
+        break;
+    case PMETA_OP_NORM_ACC:
+        pmeta_norm_acc(to.norm_acc.acc_w, to.norm_acc.acc_b, to.norm_acc.mean, to.norm_acc.products,
+                       to.norm_acc.gamma_fw, to.norm_acc.gamma_bw, p->norm_acc.channels,
+                       p->norm_acc.plane);
+        break;
+    case PMETA_OP_ACT:
+        pmeta_act(to.act.x, to.act.mask, p->act.count, p->act.kind, p->act.slope);
+        break;
+    case PMETA_OP_ACT_BW:
+        pmeta_act_bw(to.act_bw.g, to.act_bw.mask, p->act_bw.count, p->act_bw.kind, p->act_bw.slope);
+        break;
+    case PMETA_OP_MAXPOOL:
+        pmeta_maxpool(to.maxpool.y, to.maxpool.x, to.maxpool.index, geoms + p->maxpool.geom,
+                      p->maxpool.channels);
+        break;
+    case PMETA_OP_MAXPOOL_BW:
+        pmeta_maxpool_bw(to.maxpool_bw.gx, to.maxpool_bw.gy, to.maxpool_bw.index,
+                         geoms + p->maxpool_bw.geom, p->maxpool_bw.channels);
+        break;
+    case PMETA_OP_AVGPOOL:
+        pmeta_avgpool(to.avgpool.y, to.avgpool.x, geoms + p->avgpool.geom, p->avgpool.channels,
+                      count_pad);
+        break;
+    case PMETA_OP_AVGPOOL_BW:
+        pmeta_avgpool_bw(to.avgpool_bw.gx, to.avgpool_bw.gy, geoms + p->avgpool_bw.geom,
+                         p->avgpool_bw.channels, count_pad);
+        break;
+    case PMETA_OP_ADD: pmeta_add(to.add.y, to.add.x, p->add.count); break;
+    case PMETA_OP_COPY:
+        x = source(m, i->at.copy.x, to.copy.x, NULL, 0);
+        copy(to.copy.y, &x, PMETA_OFFSET(i->at.copy.x) + (size_t)round * i->step.copy.x,
+             p->copy.count, p->copy.plane);
+        break;
+    case PMETA_OP_FC:
+        pmeta_fc(to.fc.y, to.fc.x, to.fc.w, to.fc.bias, p->fc.outputs, p->fc.inputs, p->fc.rows);
+        break;
+    case PMETA_OP_FC_BW_W:
+        pmeta_fc_bw_w(to.fc_bw_w.acc, to.fc_bw_w.gy, to.fc_bw_w.x, to.fc_bw_w.gamma_fw,
+                      to.fc_bw_w.gamma_bw, p->fc_bw_w.outputs, p->fc_bw_w.inputs, p->fc_bw_w.rows,
+                      p->fc_bw_w.stored);
+        break;
+    case PMETA_OP_FC_BW_X:
+        pmeta_fc_bw_x(to.fc_bw_x.gx, to.fc_bw_x.gy, to.fc_bw_x.w, p->fc_bw_x.outputs,
+                      p->fc_bw_x.inputs, p->fc_bw_x.rows, add);
+        break;
     case PMETA_OP_SCORE:
-        x = source(m, i, 1, round, NULL, 0);
-        pmeta_score(AT(0), &x, AT(2), AT(3), a, b, i->flags & PMETA_FLAG_ROWS, pmeta_float(p[2]), i->flags & PMETA_FLAG_BACKWARD);
+        x = source(m, i->at.score.x, to.score.x, NULL, 0);
+        pmeta_score(to.score.gamma, &x, to.score.module, to.score.scratch, p->score.channels,
+                    p->score.plane, rows_first, p->score.threshold, backward);
         break;
-    case PMETA_OP_COMPACT: pmeta_compact(AT(0), AT(1), a, b, c, i->flags & PMETA_FLAG_ROWS); break;
     case PMETA_OP_SCORE_SUM:
-        x = source(m, i, 1, round, NULL, 0);
-        pmeta_score_sum(AT(0), &x, AT(2), AT(3), a, b, i->flags & PMETA_FLAG_ROWS, i->flags & PMETA_FLAG_BACKWARD);
+        x = source(m, i->at.score_sum.x, to.score_sum.x, NULL, 0);
+        pmeta_score_sum(to.score_sum.sum, &x, to.score_sum.module, to.score_sum.scratch,
+                        p->score_sum.channels, p->score_sum.plane, rows_first, backward);
         break;
-    case PMETA_OP_SCORE_MEAN: pmeta_score_mean(AT(0), AT(1), AT(2), a, pmeta_float(p[2]), m->in_batch); break;
-    case PMETA_OP_MERGE: pmeta_merge(AT(0), AT(1), AT(2), AT(3), p[0], p[1], p[2], p[3]); break;
-    default: update(AT(0), AT(1), step_size(m, p[0]), p[1], p[2], p[3]); break;
+    case PMETA_OP_SCORE_MEAN:
+        pmeta_score_mean(to.score_mean.gamma, to.score_mean.sum, to.score_mean.order,
+                         p->score_mean.channels, p->score_mean.threshold, m->in_batch);
+        break;
+    case PMETA_OP_COMPACT:
+        pmeta_compact(to.compact.x, to.compact.gamma, p->compact.channels, p->compact.plane,
+                      p->compact.stored, rows_first);
+        break;
+    case PMETA_OP_MERGE:
+        pmeta_merge(to.merge.acc, to.merge.part, to.merge.row, to.merge.column, p->merge.groups,
+                    p->merge.depth, p->merge.filters, p->merge.taps);
+        break;
+    case PMETA_OP_UPDATE:
+        update(to.update.w, to.update.acc, step_size(m, p->update.layer), p->update.groups,
+               p->update.depth, p->update.filters);
+        break;
     }
 }
 
@@ -118,8 +188,8 @@ static void run(pmeta_model *m, uint32_t first, uint32_t count)
     for (uint32_t i = first; i < first + count; i++) {
         uint32_t rounds = 1, body = 1;
         if (all[i].op == PMETA_OP_LOOP) {
-            rounds = all[i].p[0];
-            body = all[i].p[1];
+            rounds = all[i].p.loop.rounds;
+            body = all[i].p.loop.body;
             i++;
         }
         for (uint32_t r = 0; r < rounds; r++)
@@ -130,7 +200,8 @@ static void run(pmeta_model *m, uint32_t first, uint32_t count)
 
 static const pmeta_program *current(const pmeta_model *m)
 {
-    return pmeta_programs(m) + ((const uint32_t *)(const void *)(m->file + pmeta_head(m)->at_steps))[m->step];
+    return pmeta_programs(m) +
+           ((const uint32_t *)(const void *)(m->file + pmeta_head(m)->at_steps))[m->step];
 }
 
 pmeta_status pmeta_start(pmeta_model *m, void *arena, size_t arena_bytes)
@@ -151,7 +222,8 @@ pmeta_status pmeta_reset(pmeta_model *m)
     if (!m) return PMETA_ARGUMENT;
     if (m->phase < STARTED) return PMETA_ORDER;
     const pmeta_copy *c = (const pmeta_copy *)(const void *)(m->file + pmeta_head(m)->at_copies);
-    for (uint32_t i = 0; i < pmeta_head(m)->copies; i++) memcpy(m->arena + c[i].arena_offset, m->file + c[i].file_offset, c[i].bytes);
+    for (uint32_t i = 0; i < pmeta_head(m)->copies; i++)
+        memcpy(m->arena + c[i].arena_offset, m->file + c[i].file_offset, c[i].bytes);
     m->phase = STARTED;
     return PMETA_OK;
 }
@@ -173,13 +245,18 @@ pmeta_status pmeta_write_state(pmeta_model *m, const void *state, size_t bytes)
     return PMETA_OK;
 }
 
-static int aligned(const pmeta_model *m, const void *x) { return m->input_type == PMETA_UINT8 || (uintptr_t)x % 4 == 0; }
+static int aligned(const pmeta_model *m, const void *x)
+{
+    return m->input_type == PMETA_UINT8 || (uintptr_t)x % 4 == 0;
+}
 
-/* Between the samples of a step the accumulators hold their sum, and inference would run over them. */
+/* Between the samples of a step the accumulators hold their sum, and inference would run over
+ * them. */
 pmeta_status pmeta_infer(pmeta_model *m, const void *x, float *output)
 {
     if (!m || !x || !output) return PMETA_ARGUMENT;
-    if (m->phase < STARTED || m->phase == HALFWAY || (m->phase == FEEDING && m->fed > 0)) return PMETA_ORDER;
+    if (m->phase < STARTED || m->phase == HALFWAY || (m->phase == FEEDING && m->fed > 0))
+        return PMETA_ORDER;
     if (!aligned(m, x)) return PMETA_ALIGNMENT;
     m->x = x;
     run(m, pmeta_programs(m)->first, pmeta_programs(m)->forward);
@@ -190,7 +267,8 @@ pmeta_status pmeta_infer(pmeta_model *m, const void *x, float *output)
 pmeta_status pmeta_classes(pmeta_model *m, uint32_t n)
 {
     if (!m || n < 1) return PMETA_ARGUMENT;
-    if (m->phase < OPENED || m->phase == HALFWAY || (m->phase == FEEDING && m->step < m->steps)) return PMETA_ORDER;
+    if (m->phase < OPENED || m->phase == HALFWAY || (m->phase == FEEDING && m->step < m->steps))
+        return PMETA_ORDER;
     if (m->rows != 1 || n > m->outputs) return PMETA_LABEL;
     m->classes = n;
     return PMETA_OK;
@@ -214,7 +292,8 @@ pmeta_status pmeta_forward(pmeta_model *m, const void *x, float *output)
     if (!aligned(m, x)) return PMETA_ALIGNMENT;
     const pmeta_program *p = current(m);
     if (m->fed == 0) memset(m->arena + p->acc, 0, p->acc_bytes);
-    if (m->fed == 0 && p->acc + (size_t)p->acc_bytes > m->high_water) m->high_water = p->acc + (size_t)p->acc_bytes;
+    if (m->fed == 0 && p->acc + (size_t)p->acc_bytes > m->high_water)
+        m->high_water = p->acc + (size_t)p->acc_bytes;
     m->x = x;
     run(m, p->first, p->forward);
     if (output) memcpy(output, m->arena + p->output, (size_t)m->outputs * sizeof(float));
@@ -222,7 +301,8 @@ pmeta_status pmeta_forward(pmeta_model *m, const void *x, float *output)
     return PMETA_OK;
 }
 
-/* The second half of a sample; the last of a micro-batch gives them all their scores (Sec. 3.5.1). */
+/* The second half of a sample; the last of a micro-batch gives them all their scores (Sec.
+ * 3.5.1). */
 static void finish(pmeta_model *m, const pmeta_program *p)
 {
     run(m, p->first + p->forward, p->backward);
@@ -253,7 +333,8 @@ pmeta_status pmeta_feed(pmeta_model *m, const void *x, uint32_t label, float *lo
     const pmeta_program *p = current(m);
     float *z = (float *)(void *)(m->arena + p->output);
     float *g = p->backward ? (float *)(void *)(m->arena + p->g_output) : z;
-    const float value = pmeta_cross_entropy(g, z, (int)m->classes, (int)label, 1.0f / (float)m->support);
+    const float value =
+        pmeta_cross_entropy(g, z, (int)m->classes, (int)label, 1.0f / (float)m->support);
     for (uint32_t i = m->classes; i < m->outputs; i++) g[i] = 0.0f;
     if (loss) *loss = value;
     finish(m, p);
@@ -279,14 +360,26 @@ const char *pmeta_message(pmeta_status status)
     case PMETA_OK: return "no error";
     case PMETA_NOT_A_MODEL: return "the file is not a pmeta model: write one with `pmeta export`";
     case PMETA_FOREIGN_ENDIAN: return "the file is little-endian and this machine is not";
-    case PMETA_VERSION: return "the file has another format version than this engine: export it again with the same release";
+    case PMETA_VERSION:
+        return "the file has another format version than this engine: export it again with the "
+               "same release";
     case PMETA_TRUNCATED: return "the file ends before the length in its header: copy it again";
-    case PMETA_CHECKSUM: return "the checksum does not fit: the file was changed or damaged, copy it again";
-    case PMETA_CORRUPT: return "the file holds an offset, a size or an instruction that does not fit: export it again";
-    case PMETA_ALIGNMENT: return "file, arena and float32 samples must start at addresses that 4 divides";
-    case PMETA_ARENA_TOO_SMALL: return "the arena is smaller than the model needs: give it arena_bytes (infer_bytes to infer only)";
-    case PMETA_ORDER: return "call out of order: open, start, begin, then in each step feed every support sample and step";
-    case PMETA_LABEL: return "labels are 0 to classes - 1, and classes at most as many as outputs; a model with many rows takes pmeta_forward and pmeta_backward";
+    case PMETA_CHECKSUM:
+        return "the checksum does not fit: the file was changed or damaged, copy it again";
+    case PMETA_CORRUPT:
+        return "the file holds an offset, a size or an instruction that does not fit: export it "
+               "again";
+    case PMETA_ALIGNMENT:
+        return "file, arena and float32 samples must start at addresses that 4 divides";
+    case PMETA_ARENA_TOO_SMALL:
+        return "the arena is smaller than the model needs: give it arena_bytes (infer_bytes to "
+               "infer only)";
+    case PMETA_ORDER:
+        return "call out of order: open, start, begin, then in each step feed every support sample "
+               "and step";
+    case PMETA_LABEL:
+        return "labels are 0 to classes - 1, and classes at most as many as outputs; a model with "
+               "many rows takes pmeta_forward and pmeta_backward";
     case PMETA_ARGUMENT: return "an argument is null, or a size is not the one that the model has";
     }
     return "unknown status";

@@ -1,8 +1,8 @@
 /* The one inner loop of every convolution: a 4 x 16 tile of a matrix product, kept in registers. */
 #include "kernels.h"
 
-/* Eight floats at once. GCC and Clang have a type for it on every target that computes in float; elsewhere (x87 computes in more)
- * it is an array and a loop. */
+/* Eight floats at once. GCC and Clang have a type for it on every target that computes in float;
+ * elsewhere (x87 computes in more) it is an array and a loop. */
 #if defined(__GNUC__) && (__FLT_EVAL_METHOD__ == 0 || __FLT_EVAL_METHOD__ == 16)
 typedef float eight __attribute__((vector_size(32), aligned(4), may_alias));
 #define LOAD(p) (*(const eight *)(const void *)(p))
@@ -22,12 +22,14 @@ static void store(float *c, const eight *t, int cols, int add)
     for (int j = 0; j < cols; j++) c[j] = add ? c[j] + from[j] : from[j];
 }
 
-/* c[r][j] (+)= sum over blocks i and d < depth of a[i * a_step + r * lda + d] * b[(i * depth + d) * 16 + j] */
-PMETA_FAST void pmeta_tile(float *const c[4], int rows, int cols, const float *a, size_t lda, size_t a_step, const float *b, int blocks,
-                     int depth, int add)
+/* c[r][j] (+)= sum over blocks i and d < depth of a[i * a_step + r * lda + d] * b[(i * depth +
+ * d) * 16 + j] */
+PMETA_FAST void pmeta_tile(float *const c[4], int rows, int cols, const float *a, size_t lda,
+                           size_t a_step, const float *b, int blocks, int depth, int add)
 {
     const eight zero = {0};
-    eight t00 = zero, t01 = zero, t10 = zero, t11 = zero, t20 = zero, t21 = zero, t30 = zero, t31 = zero;
+    eight t00 = zero, t01 = zero, t10 = zero, t11 = zero, t20 = zero, t21 = zero, t30 = zero,
+          t31 = zero;
     const size_t r1 = rows > 1 ? lda : 0, r2 = rows > 2 ? 2 * lda : 0, r3 = rows > 3 ? 3 * lda : 0;
     for (int i = 0; i < blocks; i++, a += a_step)
         for (int d = 0; d < depth; d++, b += PMETA_LANES) {

@@ -1,8 +1,9 @@
 /* Every backward kernel against finite differences of its forward kernel. Exit code 0: all hold.
  *
- * L = sum_i r_i y_i with random r, so that g(y) = r; for a random direction v, (L(x + h v) - L(x - h v)) / 2h must be <g(x), v>.
- * Convolution, fc, adding and average pooling are linear: h = 0.5 has no truncation error, only rounding. The kinks (ReLU at 0 and 6,
- * equal pixels under a max-pooling window) are kept away from by values with gaps larger than h. */
+ * L = sum_i r_i y_i with random r, so that g(y) = r; for a random direction v, (L(x + h v) - L(x
+ * - h v)) / 2h must be <g(x), v>. Convolution, fc, adding and average pooling are linear: h =
+ * 0.5 has no truncation error, only rounding. The kinks (ReLU at 0 and 6, equal pixels under a
+ * max-pooling window) are kept away from by values with gaps larger than h. */
 #include "kernels.h"
 #include <math.h>
 #include <stdio.h>
@@ -60,7 +61,8 @@ static void moved(float *to, const float *x, const float *v, float h, int n)
     for (int i = 0; i < n; i++) to[i] = x[i] + h * v[i];
 }
 
-static pmeta_geom geometry(int c_in, int h, int w, int c_out, int kh, int kw, int s, int p, int d, int groups)
+static pmeta_geom geometry(int c_in, int h, int w, int c_out, int kh, int kw, int s, int p, int d,
+                           int groups)
 {
     pmeta_geom g = {c_in, h, w, c_out, 0, 0, kh, kw, s, s, p, p, d, d, groups, 0};
     g.ho = (h + 2 * p - d * (kh - 1) - 1) / s + 1;
@@ -68,7 +70,8 @@ static pmeta_geom geometry(int c_in, int h, int w, int c_out, int kh, int kw, in
     return g;
 }
 
-static float x[MAX], x2[MAX], v[MAX], w[MAX], w2[MAX], y[MAX], r[MAX], g[MAX], acc[MAX], gamma_fw[MAX], gamma_bw[MAX];
+static float x[MAX], x2[MAX], v[MAX], w[MAX], w2[MAX], y[MAX], r[MAX], g[MAX], acc[MAX],
+    gamma_fw[MAX], gamma_bw[MAX];
 
 static double conv_loss(const float *in, const float *weight, const pmeta_geom *q)
 {
@@ -79,7 +82,8 @@ static double conv_loss(const float *in, const float *weight, const pmeta_geom *
 
 static void check_conv(const pmeta_geom q, int compact)
 {
-    const int nx = q.c_in * q.h * q.w, ny = q.c_out * q.ho * q.wo, depth = q.c_in / q.groups * q.kh * q.kw, nw = q.c_out * depth;
+    const int nx = q.c_in * q.h * q.w, ny = q.c_out * q.ho * q.wo,
+              depth = q.c_in / q.groups * q.kh * q.kw, nw = q.c_out * depth;
     const int filters = q.c_out / q.groups;
     const float h = 0.5f;
     fill(x, nx), fill(w, nw), fill(r, ny), fill(v, nx);
@@ -102,10 +106,13 @@ static void check_conv(const pmeta_geom q, int compact)
     pmeta_conv_bw_w(acc, r, &s, NULL, scratch, &q, 32);
     double sum = 0.0;
     for (int f = 0; f < q.c_out; f++)
-        for (int k = 0; k < depth; k++) sum += (double)acc[(f / filters * depth + k) * filters + f % filters] * v[f * depth + k];
+        for (int k = 0; k < depth; k++)
+            sum +=
+                (double)acc[(f / filters * depth + k) * filters + f % filters] * v[f * depth + k];
     expect("conv weight", by_w, sum, 1.0, 1e-4);
 
-    /* With scores, dense and compact: each entry must be gamma_bw[f] gamma_fw[c] times the plain one. */
+    /* With scores, dense and compact: each entry must be gamma_bw[f] gamma_fw[c] times the plain
+     * one. */
     memcpy(w2, acc, sizeof acc);
     for (int c = 0; c < q.c_in; c++) gamma_fw[c] = c % 3 == 1 ? 0.0f : uniform();
     fill(gamma_bw, q.c_out);
@@ -153,7 +160,8 @@ static void check_fc(int f, int c, int t)
     pmeta_compact(x2, gamma_fw, c, t, c, 1);
     memset(acc, 0, sizeof acc);
     pmeta_fc_bw_w(acc, r, x2, gamma_fw, gamma_bw, f, c, t, c);
-    for (int i = 0; i < f * c; i++) expect("fc scores", (double)gamma_bw[i / c] * gamma_fw[i % c] * w2[i], acc[i], 1.0, 1e-4);
+    for (int i = 0; i < f * c; i++)
+        expect("fc scores", (double)gamma_bw[i / c] * gamma_fw[i % c] * w2[i], acc[i], 1.0, 1e-4);
     memset(acc, 0, sizeof acc);
     pmeta_bias_bw(acc, r, NULL, f, t, 1);
     for (int i = 0; i < f; i++) {
@@ -163,7 +171,8 @@ static void check_fc(int f, int c, int t)
     }
 }
 
-static double norm_loss(const float *in, const float *weight, const float *bias, int c, int n, int per_group)
+static double norm_loss(const float *in, const float *weight, const float *bias, int c, int n,
+                        int per_group)
 {
     memcpy(g, in, sizeof(float) * (size_t)(c * n));
     pmeta_norm(g, y, weight, bias, NULL, c, n, per_group, 1e-5f);
@@ -241,7 +250,8 @@ static void check_pool(const pmeta_geom q, int max)
     } else {
         pmeta_avgpool_bw(g, r, &q, q.c_in, 1);
     }
-    expect(max ? "max-pool" : "average pool", (side[0] - side[1]) / (2 * h), dot(g, v, nx), 1.0, max ? 5e-3 : 1e-4);
+    expect(max ? "max-pool" : "average pool", (side[0] - side[1]) / (2 * h), dot(g, v, nx), 1.0,
+           max ? 5e-3 : 1e-4);
 }
 
 static void check_loss(void)
@@ -252,14 +262,16 @@ static void check_loss(void)
     for (int i = 0; i < 5; i++) {
         memcpy(up, z, sizeof z), memcpy(down, z, sizeof z);
         up[i] += h, down[i] -= h;
-        const float a = pmeta_cross_entropy(dummy, up, 5, 3, 1.0f), b = pmeta_cross_entropy(dummy, down, 5, 3, 1.0f);
+        const float a = pmeta_cross_entropy(dummy, up, 5, 3, 1.0f),
+                    b = pmeta_cross_entropy(dummy, down, 5, 3, 1.0f);
         expect("cross-entropy", 0.25 * (double)(a - b) / (2 * h), grad[i], 0.01, 1e-2);
     }
 }
 
 static void check_clip(void)
 {
-    float pi[4] = {0.4f, 0.1f, 0.3f, 0.2f}, peak[3] = {0.02f, 0.9f, 0.08f}, equal[4] = {0.25f, 0.25f, 0.25f, 0.25f};
+    float pi[4] = {0.4f, 0.1f, 0.3f, 0.2f}, peak[3] = {0.02f, 0.9f, 0.08f},
+          equal[4] = {0.25f, 0.25f, 0.25f, 0.25f};
     uint32_t order[4];
     pmeta_clip(pi, order, 4, 0.3f - 1e-6f); /* 0.1 and 0.2 go; the rest sums to 4 */
     const double want[4] = {0.4 / 0.7 * 4, 0, 0.3 / 0.7 * 4, 0};
@@ -277,12 +289,14 @@ int main(void)
     for (int compact = 0; compact < 2; compact++) {
         check_conv(geometry(3, 9, 11, 8, 3, 3, 1, 1, 1, 1), compact);
         check_conv(geometry(6, 20, 7, 5, 5, 3, 2, 2, 1, 1), compact);
-        check_conv(geometry(8, 6, 6, 8, 3, 3, 1, 1, 1, 8), compact);  /* depthwise */
-        check_conv(geometry(4, 8, 8, 12, 3, 3, 2, 1, 1, 4), compact); /* depthwise, three filters a channel */
+        check_conv(geometry(8, 6, 6, 8, 3, 3, 1, 1, 1, 8), compact); /* depthwise */
+        check_conv(geometry(4, 8, 8, 12, 3, 3, 2, 1, 1, 4),
+                   compact); /* depthwise, three filters a channel */
         check_conv(geometry(8, 10, 10, 36, 3, 3, 3, 4, 2, 2), compact);
-        check_conv(geometry(5, 1, 40, 7, 1, 9, 2, 0, 1, 1), compact);  /* 1-D */
+        check_conv(geometry(5, 1, 40, 7, 1, 9, 2, 0, 1, 1), compact); /* 1-D */
         check_conv(geometry(20, 5, 5, 17, 1, 1, 1, 0, 1, 1), compact);
-        check_conv(geometry(70, 4, 4, 6, 3, 3, 1, 1, 1, 1), compact);  /* more than one block of depth */
+        check_conv(geometry(70, 4, 4, 6, 3, 3, 1, 1, 1, 1),
+                   compact); /* more than one block of depth */
     }
     check_fc(5, 33, 1);
     check_fc(7, 20, 9);

@@ -1,9 +1,11 @@
-/* memory MODEL SAMPLES LABELS: adapt with the model mapped read-only, as from flash, on a stack of its own, and print
+/* memory MODEL SAMPLES LABELS: adapt with the model mapped read-only, as from flash, on a stack
+ * of its own, and print
  *
- *     bytes that the whole process grew by, as Linux counts them; then what was promised: arena, model file, sample, stack.
+ *     bytes that the whole process grew by, as Linux counts them; then what was promised:
+ *     arena, model file, sample, stack.
  *
- * Code and libraries are made resident before the first count, so that the growth is data alone. Exit code 77: the limit on locked
- * memory (ulimit -l) does not allow that. Linux only. */
+ * Code and libraries are made resident before the first count, so that the growth is data alone.
+ * Exit code 77: the limit on locked memory (ulimit -l) does not allow that. Linux only. */
 #define _GNU_SOURCE
 #include "pmeta.h"
 #include <fcntl.h>
@@ -18,7 +20,8 @@
 #define PAGE 4096
 #define STACK (16 * PAGE)
 
-/* Resident bytes of the process, counted page by page (the sums in /proc/self/status lag behind). */
+/* Resident bytes of the process, counted page by page (the sums in /proc/self/status lag
+ * behind). */
 static long resident_bytes(void)
 {
     static char text[4096];
@@ -33,7 +36,8 @@ static long resident_bytes(void)
 
 static unsigned char *pages(size_t bytes)
 {
-    void *p = mmap(NULL, (bytes + PAGE - 1) / PAGE * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *p = mmap(NULL, (bytes + PAGE - 1) / PAGE * PAGE, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) exit(10);
     return p;
 }
@@ -54,7 +58,9 @@ static void adapt(void)
     const void *file = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, model, 0);
     if (file == MAP_FAILED || pmeta_open(&m, file, (size_t)info.st_size) != PMETA_OK) return;
     sample = pages(m.input_bytes);
-    if (pmeta_start(&m, pages(m.arena_bytes), m.arena_bytes) != PMETA_OK || pmeta_begin(&m, n_support) != PMETA_OK) return;
+    if (pmeta_start(&m, pages(m.arena_bytes), m.arena_bytes) != PMETA_OK ||
+        pmeta_begin(&m, n_support) != PMETA_OK)
+        return;
     for (uint32_t k = 0; k < m.steps; k++) {
         for (uint32_t i = 0; i < n_support; i++) {
             const ssize_t want = (ssize_t)m.input_bytes;
@@ -88,10 +94,12 @@ int main(int argc, char **argv)
     swapcontext(&outside, &inside);
     const long grown = resident_bytes() - before;
     if (failed) return 11;
-    size_t unused = 0; /* the stack grows down through zeros; looking at them makes no page resident that counts any more */
+    /* The stack grows down through zeros. A look at them makes no page resident that counts. */
+    size_t unused = 0;
     while (unused < STACK && !stack[unused]) unused++;
     struct stat info;
     if (stat(model_path, &info)) return 10;
-    printf("%ld %zu %ld %zu %zu\n", grown, m.arena_bytes, (long)info.st_size, m.input_bytes, STACK - unused);
+    printf("%ld %zu %ld %zu %zu\n", grown, m.arena_bytes, (long)info.st_size, m.input_bytes,
+           STACK - unused);
     return 0;
 }

@@ -1,7 +1,9 @@
-/* replay MODEL SAMPLES LABELS STATE SCORES CLASSES: adapt on all samples, write the adapted weights and then the scores of the samples.
+/* replay MODEL SAMPLES LABELS STATE SCORES CLASSES: adapt on all samples, write the adapted
+ * weights and then the scores of the samples.
  *
- * The arena starts full of NaN between guard bytes, and file, arena and sample are allocations of exactly the bytes they need, so
- * that a sanitizer sees one byte too far. The exit code says what broke. */
+ * The arena starts full of NaN between guard bytes, and file, arena and sample are allocations
+ * of exactly the bytes they need, so that a sanitizer sees one byte too far. The exit code says
+ * what broke. */
 #include "pmeta.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,7 +42,8 @@ int main(int argc, char **argv)
     if (argc != 7) return 12;
     size_t file_bytes, sample_bytes, label_bytes;
     void *file = read_all(argv[1], &file_bytes);
-    unsigned char *samples = read_all(argv[2], &sample_bytes), *labels = read_all(argv[3], &label_bytes);
+    unsigned char *samples = read_all(argv[2], &sample_bytes),
+                  *labels = read_all(argv[3], &label_bytes);
     unsigned char *copy = malloc(file_bytes);
     if (!copy) return 10;
     memcpy(copy, file, file_bytes);
@@ -49,7 +52,8 @@ int main(int argc, char **argv)
     must(pmeta_open(&m, file, file_bytes), "open");
     const uint32_t n = (uint32_t)label_bytes;
     if (sample_bytes != n * m.input_bytes) return 13;
-    unsigned char *block = malloc(m.arena_bytes + 2 * GUARD), *arena = block + GUARD, *sample = malloc(m.input_bytes);
+    unsigned char *block = malloc(m.arena_bytes + 2 * GUARD), *arena = block + GUARD,
+                  *sample = malloc(m.input_bytes);
     float *scores = malloc(m.outputs * sizeof(float));
     void *state = malloc(m.state_bytes ? m.state_bytes : 1);
     if (!block || !sample || !scores || !state) return 10;
@@ -85,6 +89,7 @@ int main(int argc, char **argv)
     if (!guarded(block) || !guarded(arena + m.arena_bytes)) return 15;
     if (pmeta_high_water(&m) > m.arena_bytes) return 16;
     if (memcmp(copy, file, file_bytes)) return 17; /* the file is flash: never written */
-    free(file), free(samples), free(labels), free(copy), free(block), free(sample), free(scores), free(state);
+    free(file), free(samples), free(labels), free(copy), free(block), free(sample), free(scores),
+        free(state);
     return 0;
 }

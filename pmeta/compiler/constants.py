@@ -1,0 +1,71 @@
+"""The numbers of a model that go into the file: weights, and what gives the scores of channels."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import ceil
+
+import numpy as np
+
+from pmeta.compiler.ir import GammaSource
+from pmeta.compiler.read_model import Node
+from pmeta.device.format import FILE_SPACE, Constants
+from pmeta.method.attention import has_scores
+from pmeta.method.learned import Meta
+from pmeta.method.methods import Method
+from pmeta.network.layers import Layer, Network
+
+
+@dataclass
+class Stored:
+    """What lies where."""
+
+    constants: Constants = field(default_factory=Constants)
+    copies: list[tuple[int, int, int]] = field(default_factory=list)
+    """(offset in the file, offset in the arena, bytes) of weights that some step updates."""
+    address: dict[str, int] = field(default_factory=dict)
+    gammas: dict[tuple[str, str], GammaSource] = field(default_factory=dict)
+    state_bytes: int = 0
+    """The first bytes of the arena."""
+
+
+def store(
+    net: Network, meta: Meta, method: Method, nodes: Sequence[Node], ever: frozenset[str]
+) -> Stored:
+    """Put everything into the file. `ever`: the layers that some step updates."""
+    stored = Stored()
+    buffers = dict(net.model.named_buffers())
+    for node in nodes:
+        for name in node.params:
+            w = (meta.w[name] if name in meta.w else buffers[name]).detach().numpy()
+            at = stored.constants.add(name, w)
+            stored.address[name] = FILE_SPACE + at
+            if node.name in ever:
+                stored.copies.append((at, stored.state_bytes, w.nbytes))
+                stored.address[name] = stored.state_bytes
+                stored.state_bytes += w.nbytes
+    stored.state_bytes = -(-stored.state_bytes // 16) * 16
+    for layer in net.layers:
+        if method.scores != "none" and layer.name in ever and has_scores(net, layer):
+            for side in ("fw", "bw"):
+                gamma = _gamma(layer, side, meta, method, stored.constants)
+                if gamma is not None:
+                    stored.gammas[layer.name, side] = gamma
+    return stored
+
+
+def _gamma(
+    layer: Layer, side: str, meta: Meta, method: Method, constants: Constants
+) -> GammaSource | None:
+    name, c = f"{layer.name}.{side}", layer.c_in if side == "fw" else layer.c_out
+    if method.scores == "static":
+        gamma = meta.attention[f"{name}.alpha"].detach().numpy()
+        at = FILE_SPACE + constants.add(f"{name}.alpha", gamma)
+        return GammaSource("static", at, c, kept=max(1, int((gamma != 0).sum())))
+    rho = method.clip_ratio_fw if side == "fw" else method.clip_ratio_bw
+    if rho is None:
+        return None
+    module = [meta.attention[f"{name}.{key}"] for key in ("W1", "b1", "W2", "b2")]
+    numbers = np.concatenate([tensor.detach().numpy().ravel() for tensor in module])
+    at, threshold = FILE_SPACE + constants.add(name, numbers), rho - 1e-6 if rho > 0 else 0.0
+    kept = max(1, c - ceil(c * threshold))  # mu_fw <= 1 - rho
+    return GammaSource("module", at, c, threshold, kept)

@@ -1,0 +1,119 @@
+/* The instructions by name. Made by pmeta/device/instructions.py, not by hand. */
+#ifndef PMETA_INSTRUCTIONS_H
+#define PMETA_INSTRUCTIONS_H
+#include <stdint.h>
+
+enum {
+    PMETA_OP_LOOP = 1,
+    PMETA_OP_CONV = 2,
+    PMETA_OP_CONV_BW_W = 3,
+    PMETA_OP_CONV_BW_X = 4,
+    PMETA_OP_BIAS_BW = 5,
+    PMETA_OP_NORM = 6,
+    PMETA_OP_NORM_BW = 7,
+    PMETA_OP_NORM_ACC = 8,
+    PMETA_OP_ACT = 9,
+    PMETA_OP_ACT_BW = 10,
+    PMETA_OP_MAXPOOL = 11,
+    PMETA_OP_MAXPOOL_BW = 12,
+    PMETA_OP_AVGPOOL = 13,
+    PMETA_OP_AVGPOOL_BW = 14,
+    PMETA_OP_ADD = 15,
+    PMETA_OP_COPY = 16,
+    PMETA_OP_FC = 17,
+    PMETA_OP_FC_BW_W = 18,
+    PMETA_OP_FC_BW_X = 19,
+    PMETA_OP_SCORE = 20,
+    PMETA_OP_COMPACT = 21,
+    PMETA_OP_UPDATE = 22,
+    PMETA_OP_SCORE_SUM = 23,
+    PMETA_OP_SCORE_MEAN = 24,
+    PMETA_OP_MERGE = 25,
+};
+enum {
+    PMETA_FLAG_ADD = 1,
+    PMETA_FLAG_NO_DX = 2,
+    PMETA_FLAG_ROWS_FIRST = 4,
+    PMETA_FLAG_BACKWARD = 8,
+    PMETA_FLAG_COUNT_PAD = 16,
+};
+
+/* One number for each operand, by the name of the operation and of the operand. */
+#define PMETA_SLOTS 6
+#define PMETA_OPERANDS(number) \
+    number slot[PMETA_SLOTS]; \
+    struct { number y, x, w, bias, patches; } conv; \
+    struct { number acc, gy, x, gamma_fw, gamma_bw, patches; } conv_bw_w; \
+    struct { number gx, gy, w, patches; } conv_bw_x; \
+    struct { number acc, gy, gamma_bw; } bias_bw; \
+    struct { number xhat, y, w, bias, rstd; } norm; \
+    struct { number xhat, gy, w, rstd, mean, products; } norm_bw; \
+    struct { number acc_w, acc_b, mean, products, gamma_fw, gamma_bw; } norm_acc; \
+    struct { number x, mask; } act; \
+    struct { number g, mask; } act_bw; \
+    struct { number y, x, index; } maxpool; \
+    struct { number gx, gy, index; } maxpool_bw; \
+    struct { number y, x; } avgpool, add, copy; \
+    struct { number gx, gy; } avgpool_bw; \
+    struct { number y, x, w, bias; } fc; \
+    struct { number acc, gy, x, gamma_fw, gamma_bw; } fc_bw_w; \
+    struct { number gx, gy, w; } fc_bw_x; \
+    struct { number gamma, x, module, scratch; } score; \
+    struct { number x, gamma; } compact; \
+    struct { number w, acc; } update; \
+    struct { number sum, x, module, scratch; } score_sum; \
+    struct { number gamma, sum, order; } score_mean; \
+    struct { number acc, part, row, column; } merge;
+
+typedef union {
+    uint32_t word[4];
+    struct { uint32_t rounds, body; } loop;
+    struct { uint32_t geom, channels, strip; } conv;
+    struct { uint32_t geom, stored, strip; } conv_bw_w;
+    struct { uint32_t geom, unused, strip; } conv_bw_x;
+    struct { uint32_t channels, plane; } bias_bw, norm_acc;
+    struct { uint32_t channels, plane, per_group; float eps; } norm, norm_bw;
+    struct { uint32_t count, kind; float slope; } act, act_bw;
+    struct { uint32_t geom, channels; } maxpool, maxpool_bw, avgpool, avgpool_bw;
+    struct { uint32_t count; } add;
+    struct { uint32_t count, plane; } copy;
+    struct { uint32_t outputs, inputs, rows; } fc, fc_bw_x;
+    struct { uint32_t outputs, inputs, rows, stored; } fc_bw_w;
+    struct { uint32_t channels, plane; float threshold; } score, score_sum, score_mean;
+    struct { uint32_t channels, plane, stored; } compact;
+    struct { uint32_t layer, groups, depth, filters; } update;
+    struct { uint32_t groups, depth, filters, taps; } merge;
+} pmeta_parameters;
+
+/* Operands as bits: written; may be none; bytes without alignment; may be a uint8 sample. */
+typedef struct {
+    uint8_t writes, optional, packed, input;
+} pmeta_marks;
+#define PMETA_MARKS \
+    [PMETA_OP_LOOP] = {0x00, 0x00, 0x00, 0x00}, \
+    [PMETA_OP_CONV] = {0x11, 0x08, 0x00, 0x02}, \
+    [PMETA_OP_CONV_BW_W] = {0x21, 0x18, 0x00, 0x04}, \
+    [PMETA_OP_CONV_BW_X] = {0x09, 0x00, 0x00, 0x00}, \
+    [PMETA_OP_BIAS_BW] = {0x01, 0x04, 0x00, 0x00}, \
+    [PMETA_OP_NORM] = {0x13, 0x1c, 0x00, 0x00}, \
+    [PMETA_OP_NORM_BW] = {0x31, 0x34, 0x00, 0x00}, \
+    [PMETA_OP_NORM_ACC] = {0x03, 0x30, 0x00, 0x00}, \
+    [PMETA_OP_ACT] = {0x03, 0x02, 0x02, 0x00}, \
+    [PMETA_OP_ACT_BW] = {0x01, 0x00, 0x02, 0x00}, \
+    [PMETA_OP_MAXPOOL] = {0x05, 0x04, 0x04, 0x00}, \
+    [PMETA_OP_MAXPOOL_BW] = {0x01, 0x00, 0x04, 0x00}, \
+    [PMETA_OP_AVGPOOL] = {0x01, 0x00, 0x00, 0x00}, \
+    [PMETA_OP_AVGPOOL_BW] = {0x01, 0x00, 0x00, 0x00}, \
+    [PMETA_OP_ADD] = {0x01, 0x00, 0x00, 0x00}, \
+    [PMETA_OP_COPY] = {0x01, 0x00, 0x00, 0x02}, \
+    [PMETA_OP_FC] = {0x01, 0x08, 0x00, 0x00}, \
+    [PMETA_OP_FC_BW_W] = {0x01, 0x18, 0x00, 0x00}, \
+    [PMETA_OP_FC_BW_X] = {0x01, 0x00, 0x00, 0x00}, \
+    [PMETA_OP_SCORE] = {0x09, 0x00, 0x00, 0x02}, \
+    [PMETA_OP_COMPACT] = {0x01, 0x00, 0x00, 0x00}, \
+    [PMETA_OP_UPDATE] = {0x01, 0x00, 0x00, 0x00}, \
+    [PMETA_OP_SCORE_SUM] = {0x09, 0x00, 0x00, 0x02}, \
+    [PMETA_OP_SCORE_MEAN] = {0x07, 0x00, 0x00, 0x00}, \
+    [PMETA_OP_MERGE] = {0x03, 0x0c, 0x00, 0x00},
+
+#endif
