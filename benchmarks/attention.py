@@ -1,11 +1,13 @@
-"""What the attention of a trained p-Meta run is worth, and what other settings of it would make of the same weights.
+"""What the attention of a trained p-Meta run is worth, and what other settings of it would make of
+the same weights.
 
     python benchmarks/attention.py RUN --data DIR
     python benchmarks/attention.py RUN --data DIR --train 600
 
-The first table changes the scores of the run at test time, on the same tasks of the validation classes: the scores as they are,
-all 1, each its mean over tasks, and no update but that of the last layer. With --train, weights and step sizes stay as they
-are, new attention modules are trained alone on that many tasks, once for each setting, and compared with scores of 1.
+The first table changes the scores of the run at test time, on the same tasks of the validation
+classes: the scores as they are, all 1, each its mean over tasks, and no update but that of the last
+layer. With --train, weights and step sizes stay as they are, new attention modules are trained
+alone on that many tasks, once for each setting, and compared with scores of 1.
 """
 
 import argparse
@@ -202,11 +204,13 @@ def row(name: str, found: Found, base: Found) -> str:
     mean, difference = found.results.mean(0), found.results - base.results
     ci = 1.96 * difference.std(0) / math.sqrt(len(difference))
     loss = f"{mean[0]:.4f} | {difference[:, 0].mean():+.4f} ± {ci[0]:.4f}"
-    return f"| {name} | {loss} | {100 * mean[1]:.2f} % | {100 * difference[:, 1].mean():+.2f} ± {100 * ci[1]:.2f} |"
+    gain = f"{100 * difference[:, 1].mean():+.2f} ± {100 * ci[1]:.2f}"
+    return f"| {name} | {loss} | {100 * mean[1]:.2f} % | {gain} |"
 
 
 def by_layer(found: Found) -> dict[str, list[float]]:
-    """Share of input channels kept, and the cosine of the scores of a task's first two samples, forward and backward."""
+    """Share of input channels kept, and the cosine of the scores of a task's first two samples,
+    forward and backward."""
     figures: dict[str, list[list[float]]] = {}
     for scores in found.scores:
         for name, (fw, bw) in scores.items():

@@ -1,9 +1,11 @@
-"""The 3x3 convs of 4Conv by C kernels and by PyTorch on one core, and how far both are from float64.
+"""The 3x3 convs of 4Conv by C kernels and by PyTorch on one core, and how far both are from
+float64.
 
 python benchmarks/conv.py [--rounds 30]
 
-Prints for each layer and number of images the least milliseconds of C and of PyTorch, measured in turn: output, input gradient,
-weight gradient. Then the error of the three, norm of the difference over norm.
+Prints for each layer and number of images the least milliseconds of C and of PyTorch, measured in
+turn: output, input gradient, weight gradient. Then the error of the three, norm of the difference
+over norm.
 """
 
 import sys
@@ -72,7 +74,8 @@ def row(layer: str, batch: int, rounds: int) -> str:
         ours, theirs = fastest([partial(p, g, x, w) for p in pair], rounds)
         errors = [float((p(g, x, w) - exact).norm() / exact.norm()) for p in pair]
         cells.append(
-            f"| {ours:.2f} / {theirs:.2f} = {ours / theirs:.2f} ({errors[0]:.0e}, {errors[1]:.0e}) |"
+            f"| {ours:.2f} / {theirs:.2f} = {ours / theirs:.2f} ({errors[0]:.0e}, {errors[1]:.0e}) "
+            "|"
         )
     return f"| {layer} | {batch} " + "".join(cells).replace("||", "|")
 

@@ -1,8 +1,10 @@
-"""Group norm pooled first, three ways in one run: PyTorch's operations, tensor functions fused by torch.compile, C kernels.
+"""Group norm pooled first, three ways in one run: PyTorch's operations, tensor functions fused by
+torch.compile, C kernels.
 
     python benchmarks/norm_pool.py
 
-The passes of 4Conv's first block on five images: 32 channels, 84x84, channels last, one thread. Milliseconds, the best of 20.
+The passes of 4Conv's first block on five images: 32 channels, 84x84, channels last, one thread.
+Milliseconds, the best of 20.
 """
 
 import sys
@@ -21,7 +23,8 @@ BATCH, CHANNELS, SIZE, GROUPS, EPS = 5, 32, 84, 8, 1e-5
 
 
 def forward(x: Tensor, groups: int, eps: float) -> tuple[Tensor, ...]:
-    """As norm_pool_torch.forward with rising weights, without operations that a compiler cannot look into."""
+    """As norm_pool_torch.forward with rising weights, without operations that a compiler cannot
+    look into."""
     height, width = x.shape[2:]
     rows = x.permute(0, 2, 3, 1).reshape(len(x), height * width, -1)
     mean_c, squares = rows.mean(1), (rows * rows).mean(1)
@@ -102,7 +105,8 @@ def main() -> None:
         milliseconds(two, g, x, x_hat, place, mean, r, GROUPS),
     )
     print(
-        f"| torch.compile, after {seconds:.0f} s of compiling | {first:.2f} | {second:.2f} | not written |"
+        f"| torch.compile, after {seconds:.0f} s of compiling | {first:.2f} | {second:.2f} | not "
+        "written |"
     )
 
 

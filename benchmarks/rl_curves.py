@@ -2,8 +2,8 @@
 
     python benchmarks/rl_curves.py runs/navigation-* -o docs/results/navigation.png
 
-Left: the mean over the tasks trained on since the last validation, before (dotted) and after adaptation. Right: the validation
-tasks, after adaptation, with CI95.
+Left: the mean over the tasks trained on since the last validation, before (dotted) and after
+adaptation. Right: the validation tasks, after adaptation, with CI95.
 """
 
 import argparse

@@ -1,15 +1,17 @@
-"""How fast second-order meta-training is: ours beside the libraries people use for MAML, each in processes of its own.
+"""How fast second-order meta-training is: ours beside the libraries people use for MAML, each in
+processes of its own.
 
     python -m venv /tmp/peers && /tmp/peers/bin/pip install torch higher torchopt
     python benchmarks/train_speed.py --peers /tmp/peers/bin/python
     python benchmarks/train_speed.py --sizes
 
-A task is 4Conv on 84x84 images, 5 ways, 15 queries a class, 5 inner steps; all libraries run the same module, 4Conv as it is
-usually written. Ours runs as `pmeta train` does, one process with one thread for each core; the others run as they come, one
-process with a thread for each core. All are measured in turn several times, and every figure is the best of its tasks. The time
-of a task on the processor (CPU s) depends less on what else the machine does than tasks/s. Memory is the sum of the processes'
-peaks, in brackets that of one; then the same above what importing torch takes. With `--sizes`, the cost of MAML over tasks,
-ways and shots beside a straight line.
+A task is 4Conv on 84x84 images, 5 ways, 15 queries a class, 5 inner steps; all libraries run the
+same module, 4Conv as it is usually written. Ours runs as `pmeta train` does, one process with one
+thread for each core; the others run as they come, one process with a thread for each core. All are
+measured in turn several times, and every figure is the best of its tasks. The time of a task on the
+processor (CPU s) depends less on what else the machine does than tasks/s. Memory is the sum of the
+processes' peaks, in brackets that of one; then the same above what importing torch takes. With
+`--sizes`, the cost of MAML over tasks, ways and shots beside a straight line.
 """
 
 import argparse
@@ -35,7 +37,8 @@ def main() -> None:
     if args.sizes:
         return print("\n".join(sizes(args)))
     print(
-        "| task | library | cores | tasks/s | CPU s a task | peak MB | above torch |\n|---|---|---|---|---|---|---|",
+        "| task | library | cores | tasks/s | CPU s a task | peak MB | above torch "
+        "|\n|---|---|---|---|---|---|---|",
         flush=True,
     )
     for shots in args.shots:
@@ -44,7 +47,8 @@ def main() -> None:
 
 
 def sizes(args: argparse.Namespace) -> Iterator[str]:
-    """CPU seconds of MAML over batches of tasks, beside a multiple of the support samples and one of the queries."""
+    """CPU seconds of MAML over batches of tasks, beside a multiple of the support samples and one
+    of the queries."""
     kinds = [
         (1, 5, 1),
         (1, 10, 1),
@@ -89,7 +93,8 @@ def fit(rows: list[tuple[int, int, float]]) -> tuple[float, float]:
 
 
 def table(args: argparse.Namespace, shots: int) -> Iterator[str]:
-    """The rows of one kind of task: all of them are measured in turn, `--rounds` times, and the best is kept."""
+    """The rows of one kind of task: all of them are measured in turn, `--rounds` times, and the
+    best is kept."""
     kinds = [
         (cores, name)
         for cores in args.cores
@@ -125,8 +130,8 @@ def table(args: argparse.Namespace, shots: int) -> Iterator[str]:
             max(column) for column in zip(*memory[cores, name], strict=True)
         )
         yield (
-            f"| {WAYS}-way {shots}-shot | {name} | {cores} | {rate:.2f} | {cpu:.2f} | {total:.0f} ({one:.0f}) "
-            f"| {above:.0f} ({one_above:.0f}) |"
+            f"| {WAYS}-way {shots}-shot | {name} | {cores} | {rate:.2f} | {cpu:.2f} | {total:.0f} "
+            f"({one:.0f}) | {above:.0f} ({one_above:.0f}) |"
         )
 
 
@@ -139,7 +144,8 @@ def run(
     threads: int,
     more: Sequence[str] = (),
 ) -> list[dict] | str:
-    """Start the processes of one row at the same time; what each of them measured, or why it failed."""
+    """Start the processes of one row at the same time; what each of them measured, or why it
+    failed."""
     command = [
         python,
         __file__,
@@ -163,7 +169,8 @@ def run(
 
 
 def measure(args: argparse.Namespace) -> dict[str, float]:
-    """The least seconds of a task on the clock and on the processor, and this process's peak memory in MB, also above torch."""
+    """The least seconds of a task on the clock and on the processor, and this process's peak memory
+    in MB, also above torch."""
     import resource
 
     import torch
@@ -315,7 +322,7 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--peers",
-        help="the Python of an environment with torch and the other libraries; none: ours and torch",
+        help="a Python with torch and the other libraries; none: ours and torch",
     )
     parser.add_argument("--shots", type=int, nargs="+", default=[1, 5])
     parser.add_argument("--cores", type=int, nargs="+", default=[1, 2])

@@ -1,4 +1,4 @@
-"""The whole of p-Meta on any model in a few lines: meta-train on tasks, adapt to a support set, predict."""
+"""The whole of p-Meta on any model in a few lines: meta-train, adapt, predict."""
 
 from collections.abc import Iterable, Iterator, Sized
 from contextlib import contextmanager
@@ -29,9 +29,11 @@ from pmeta.training.workers import keep_freed_memory
 
 
 class Learner:
-    """A model, the method that adapts it, and all that meta-training learns: `meta`. The model itself keeps its first weights.
+    """A model, the method that adapts it, and all that meta-training learns: `meta`. The model
+    itself keeps its first weights.
 
-    >>> model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 2))
+    >>> block = (nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.ReLU())
+    >>> model = nn.Sequential(*block, nn.Flatten(), nn.Linear(144, 2))
     >>> learner = Learner(model, torch.zeros(1, 1, 8, 8), inner_steps=1)
     >>> x, y = torch.zeros(2, 1, 8, 8), torch.tensor([0, 1])
     >>> learner.meta_train([(x, y, x, y)] * 4, progress=False)
@@ -54,10 +56,11 @@ class Learner:
     ):
         """Take in `model` as it is; `example` is a batch of one input.
 
-        `method` is a name (maml, anil, boil, maml++, pmeta-lr, pmeta) or a row of one's own. `loss` gives the loss of each
-        sample. `extra` names parameters that belong to no conv, fc or norm layer and get a step size of their own. `recompute`
-        holds one inner step of meta-training at a time, where memory is short. Set `replay` to False where `loss` or the model
-        depends on numbers of Python that change while it is trained."""
+        `method` is a name (maml, anil, boil, maml++, pmeta-lr, pmeta) or a row of one's own. `loss`
+        gives the loss of each sample. `extra` names parameters that belong to no conv, fc or norm
+        layer and get a step size of their own. `recompute` holds one inner step of meta-training at
+        a time, where memory is short. Set `replay` to False where `loss` or the model depends on
+        numbers of Python that change while it is trained."""
         self.net = take_in(model, example, extra)
         self.method = methods.method(method) if isinstance(method, str) else method
         self.meta = init_meta(
@@ -74,17 +77,21 @@ class Learner:
         progress: bool = True,
         **schedule: float,
     ) -> None:
-        """Alg. 2 over tasks (support_x, support_y, query_x, query_y), `meta_batch` of them to an outer update.
+        """Alg. 2 over tasks (support_x, support_y, query_x, query_y), `meta_batch` of them to an
+        outer update.
 
-        `n_tasks` says how many there will be where `tasks` has no length. Further settings are those of `outer.Schedule`."""
+        `n_tasks` says how many there will be where `tasks` has no length. Further settings are
+        those of `outer.Schedule`."""
         total = len(tasks) if n_tasks is None and isinstance(tasks, Sized) else n_tasks
         if total is None:
             raise ValueError(
-                "the schedule needs to know how many tasks there will be: give n_tasks with an iterator."
+                "the schedule needs to know how many tasks there will be: give n_tasks with an "
+                "iterator."
             )
         if total < 1 or meta_batch < 1:
             raise ValueError(
-                f"meta-training takes at least 1 task, 1 at a time, got {total} and meta_batch={meta_batch}."
+                f"meta-training takes at least 1 task, 1 at a time, got {total} and "
+                f"meta_batch={meta_batch}."
             )
         settings = Schedule(-(-total // meta_batch), **schedule)
         small = settings.freeze_below * self.alpha_0
@@ -111,11 +118,13 @@ class Learner:
         self.meta = outer.meta.map(Tensor.detach)
         if given < total:
             raise ValueError(
-                f"n_tasks promised {total} tasks and {given} came, which cut the schedule short: train again."
+                f"n_tasks promised {total} tasks and {given} came, which cut the schedule short: "
+                "train again."
             )
 
     def adapt(self, x: Tensor, y: Any, batch: int | None = 1) -> Weights:
-        """The weights after adapting to a support set, `batch` samples at a time as a small device would (None: at once)."""
+        """The weights after adapting to a support set, `batch` samples at a time as a small device
+        would (None: at once)."""
         with _evaluating(self.net.model):
             return replace(self.loop, batch=batch).adapt(self.meta, (x, y)).w
 
@@ -125,7 +134,8 @@ class Learner:
             return torch.func.functional_call(self.net.model, w, (x,))
 
     def save(self, path: str | Path) -> None:
-        """Keep what was learned (weights, step sizes, attention, the layers that live) in a safetensors file."""
+        """Keep what was learned (weights, step sizes, attention, the layers that live) in a
+        safetensors file."""
         write_checkpoint(
             Path(path),
             {**self.meta.parameters(), "mask": self.meta.mask},
@@ -133,7 +143,8 @@ class Learner:
         )
 
     def load(self, path: str | Path) -> None:
-        """Take what `save` kept, of a learner that was made with the same model, method and steps."""
+        """Take what `save` kept, of a learner that was made with the same model, method and
+        steps."""
         self.meta = restored(
             self.meta, read_checkpoint(Path(path), "give one that save wrote").tensors
         )
@@ -141,11 +152,13 @@ class Learner:
     def export(self, path: str | Path, pixels: bool = False, batch: int | None = 1) -> None:
         """Write the model for the device: `pmeta.device.binding`, `pmeta adapt` or C.
 
-        It reads float32 samples as they are or, with `pixels`, raw pictures, which it normalises as `open_split` and `pmeta
-        adapt` have them. Attention is that of `batch` samples at a time (None: the whole support set)."""
+        It reads float32 samples as they are or, with `pixels`, raw pictures, which it normalises as
+        `open_split` and `pmeta adapt` have them. Attention is that of `batch` samples at a time
+        (None: the whole support set)."""
         if pixels and len(self.sample_shape) != 3:
             raise ValueError(
-                f"pixels are those of a picture, channels x height x width, got samples of {self.sample_shape}."
+                "pixels are those of a picture, channels x height x width, got samples of "
+                f"{self.sample_shape}."
             )
         channels = self.sample_shape[0]
         read: dict[str, Any] = (

@@ -31,9 +31,11 @@ def _runs_here() -> bool:
 
 
 def takes(image: Tensor, w: Tensor, s: ConvShape) -> bool:
-    """Whether the output or a gradient of this conv can be computed here, from an input or an output gradient.
+    """Whether the output or a gradient of this conv can be computed here, from an input or an
+    output gradient.
 
-    PyTorch's convs share their work between threads, these do not: with more than one thread the conv is left to PyTorch."""
+    PyTorch's convs share their work between threads, these do not: with more than one thread the
+    conv is left to PyTorch."""
     return (
         s == PLAIN
         and image.dtype == w.dtype == torch.float32

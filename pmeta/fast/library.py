@@ -1,4 +1,4 @@
-"""The C kernels of meta-training on a CPU; where they cannot be had, PyTorch's own operations do the same, more slowly."""
+"""The library of C kernels; where there is none, PyTorch does the same more slowly."""
 
 import ctypes
 from functools import cache
@@ -9,7 +9,8 @@ from pmeta.base.native import CompileError, find
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """The shared library of the kernels, or None where there is neither a wheel of this machine nor a C compiler."""
+    """The shared library of the kernels, or None where there is neither a wheel of this machine nor
+    a C compiler."""
     try:
         return ctypes.CDLL(str(find(Path(__file__).parent / "c", "_kernels")))
     except (OSError, CompileError):

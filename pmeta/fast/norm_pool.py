@@ -1,8 +1,9 @@
-"""Group norm with the 2x2 max-pool behind it, pooled first: only what survives is normalised (Fig. 2, Sec. 3.5.2).
+"""Group norm pooled first: only what the 2x2 max-pool behind it chooses is normalised.
 
-The norm's own gradient is zero wherever its output was not the largest of its window, so all that a layer needs of x_hat and
-g(y) is known at those places, a quarter of all. What remains at full size is one affine map of the input. Tensors are laid out
-with the channels last, where PyTorch pools ten times as fast.
+The norm's own gradient is zero wherever its output was not the largest of its window, so all that a
+layer needs of x_hat and g(y) is known at those places, a quarter of all. What remains at full size
+is one affine map of the input. Tensors are laid out with the channels last, where PyTorch pools ten
+times as fast.
 """
 
 from types import ModuleType
@@ -15,7 +16,10 @@ from torch.autograd import Function
 from pmeta.fast import norm_pool_c, norm_pool_torch
 from pmeta.fast.second_order import cheap_again
 
-TWICE = "a norm that is pooled first is differentiated twice at most, its channel means once: set pool_first=False for more."
+TWICE = (
+    "a norm that is pooled first is differentiated twice at most, its channel means once: "
+    "set pool_first=False for more."
+)
 
 
 class Pooled(NamedTuple):
@@ -28,7 +32,8 @@ class Pooled(NamedTuple):
 
 
 def norm_pool(x: Tensor, weight: Tensor, groups: int, eps: float) -> Pooled:
-    """x_hat of x (B, C, H, W) where the 2x2 max-pool of weight * x_hat chooses: with a negative weight the smallest."""
+    """x_hat of x (B, C, H, W) where the 2x2 max-pool of weight * x_hat chooses: with a negative
+    weight the smallest."""
     return Pooled(
         *NormPool.apply(
             x.contiguous(memory_format=torch.channels_last), weight.detach(), groups, eps
@@ -75,7 +80,8 @@ class NormPool(Function):
 
 
 class NormPoolGrad(Function):
-    """g(x) = r (G - mean(G) - x_hat mean(G x_hat)), where G is g at the chosen places and zero elsewhere."""
+    """g(x) = r (G - mean(G) - x_hat mean(G x_hat)), where G is g at the chosen places and zero
+    elsewhere."""
 
     @staticmethod
     def forward(

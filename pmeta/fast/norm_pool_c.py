@@ -1,4 +1,4 @@
-"""The passes of norm_pool.py by C kernels, for float32 on a CPU: they read the input once or twice, PyTorch's own often."""
+"""The passes of norm_pool.py by C kernels, for float32 on a CPU."""
 
 import ctypes
 from typing import Any
@@ -26,7 +26,8 @@ def takes(x: Tensor) -> bool:
 
 @kernel
 def forward(x: Tensor, weight: Tensor, groups: int, eps: float) -> tuple[Tensor, ...]:
-    """x_hat at the chosen places, its channel means v, the places (0 to 3 of a window), mean and r = 1/std."""
+    """x_hat at the chosen places, its channel means v, the places (0 to 3 of a window), mean and r
+    = 1/std."""
     b, c, h, w = x.shape
     x_hat = _image(b, c, h // 2, w // 2)
     place = torch.empty(

@@ -1,4 +1,4 @@
-"""The passes of norm_pool.py by PyTorch's operations: on any device, in any precision, and what the C kernels are held to."""
+"""The passes of norm_pool.py by PyTorch: any device, any precision, and the derivation."""
 
 from functools import lru_cache
 
@@ -9,7 +9,8 @@ aten = torch.ops.aten
 
 
 def forward(x: Tensor, weight: Tensor, groups: int, eps: float) -> tuple[Tensor, ...]:
-    """x_hat at the chosen places, its channel means v, the places in the memory of x, mean and r = 1/std."""
+    """x_hat at the chosen places, its channel means v, the places in the memory of x, mean and r =
+    1/std."""
     over_group = _over_group(x.shape[1], groups, x.dtype, x.device)
     rows = _rows(x)
     mean_c = rows.mean(1)
@@ -31,7 +32,8 @@ def backward(
     r: Tensor,
     groups: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """g(x), mean(G) and mean(G x_hat); the gradient g_v of the channel means adds g_v / (H W) to every place of G."""
+    """g(x), mean(G) and mean(G x_hat); the gradient g_v of the channel means adds g_v / (H W) to
+    every place of G."""
     over_group = _over_group(x.shape[1], groups, x.dtype, x.device)
     n = x.shape[2] * x.shape[3]
     m, a = _rows(g).sum(1), _rows(g * x_hat).sum(1)
@@ -74,7 +76,8 @@ def twice(
 
 
 def _pool(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """The values of x that the 2x2 max-pool of weight * x chooses, and their places in the memory of x."""
+    """The values of x that the 2x2 max-pool of weight * x chooses, and their places in the memory
+    of x."""
     rising = bool((weight > 0).all())
     chosen, place = aten.max_pool2d_with_indices(
         x if rising else x * _at(weight.sign()[None]), [2, 2], [2, 2]

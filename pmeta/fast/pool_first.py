@@ -1,4 +1,4 @@
-"""Max-pooling first: a norm waits until something reads its output, and a max-pool then has it computed where it chooses."""
+"""Max-pooling first: a norm waits until it is known who reads its output."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,8 +16,8 @@ MAX_POOL = (F.max_pool2d, torch.max_pool2d)
 class PoolFirst(TorchFunctionMode):
     """While this is on, a stand-in takes the place of a norm's output, and what reads it decides.
 
-    A max-pool of 2x2 has the norm computed at the places alone that it chooses, a ReLU hands the question on, and anything else
-    has the norm computed in full.
+    A max-pool of 2x2 has the norm computed at the places alone that it chooses, a ReLU hands the
+    question on, and anything else has the norm computed in full.
     """
 
     def __init__(self) -> None:

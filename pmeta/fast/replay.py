@@ -1,8 +1,8 @@
-"""A computation on tensors, recorded once and replayed: the same operations without the time it takes to find them.
+"""A computation on tensors, recorded once and replayed: the same operations in less time.
 
-What is recorded is all that PyTorch's dispatcher and our own kernels compute. Tensors are told apart by where they lie in
-memory, so that a tensor and what autograd saves of it are one. Sizes, settings and every choice that Python makes are part of
-the record.
+What is recorded is all that PyTorch's dispatcher and our own kernels compute. Tensors are told
+apart by where they lie in memory, so that a tensor and what autograd saves of it are one. Sizes,
+settings and every choice that Python makes are part of the record.
 """
 
 import operator
@@ -24,8 +24,9 @@ R = TypeVar("R")
 AFTER = 20
 """So many calls alike show that a record will pay."""
 CHANGED = (
-    "what a task computes has changed since it was recorded: the last tasks may have been computed as before the change, and "
-    "from now on nothing is replayed. Train with replay=False if the loss or the model depends on numbers of Python."
+    "what a task computes has changed since it was recorded: the last tasks may have been "
+    "computed as before the change, and from now on nothing is replayed. Train with replay=False "
+    "if the loss or the model depends on numbers of Python."
 )
 
 aten = torch.ops.aten
@@ -55,7 +56,8 @@ METHODS = {aten.view.default: "view", aten.expand.default: "expand"}
 
 
 class NotReplayableError(RuntimeError):
-    """Python saw a value of a tensor, or a size that depends on values, on which what comes next may depend."""
+    """Python saw a value of a tensor, or a size that depends on values, on which what comes next
+    may depend."""
 
 
 def kernel(f: Callable[P, R]) -> Callable[P, R]:
@@ -72,7 +74,8 @@ def kernel(f: Callable[P, R]) -> Callable[P, R]:
 
 
 class Recorder(TorchDispatchMode):
-    """While this is on, operations are computed and noted in `graph`, whose inputs are first `inputs`, then `constants`."""
+    """While this is on, operations are computed and noted in `graph`, whose inputs are first
+    `inputs`, then `constants`."""
 
     at_work: ClassVar["Recorder | None"] = None
 
@@ -178,7 +181,8 @@ def _layout(t: Tensor) -> Hashable:
 
 
 def _depends_on_values(f: Any, args: Any) -> bool:
-    """Whether an operation gives a value to Python, or a tensor of a size that depends on values."""
+    """Whether an operation gives a value to Python, or a tensor of a size that depends on
+    values."""
     if not isinstance(f, OpOverload):
         return False
     if f is aten.index.Tensor:  # has the tag for the sake of masks
@@ -260,7 +264,8 @@ def _drop_zeros(graph: fx.Graph, recorder: Recorder) -> None:
 
 
 def _share(graph: fx.Graph, recorder: Recorder) -> None:
-    """Let equal operations on equal inputs be one, unless something of theirs is written to or random."""
+    """Let equal operations on equal inputs be one, unless something of theirs is written to or
+    random."""
     found: dict[Hashable, fx.Node] = {}
     for node in list(graph.nodes):
         memories = {
@@ -285,10 +290,12 @@ def _bind(graph: fx.Graph) -> None:
 
 
 class Replays:
-    """Computations by their key, each recorded when it has come often enough, and checked before it is relied on.
+    """Computations by their key, each recorded when it has come often enough, and checked before it
+    is relied on.
 
-    It is checked again now and then, less and less often: what a computation takes from Python (a number that it counts, the
-    values of `tolist`) is part of the record, and may change when nobody looks."""
+    It is checked again now and then, less and less often: what a computation takes from Python (a
+    number that it counts, the values of `tolist`) is part of the record, and may change when nobody
+    looks."""
 
     def __init__(self, share: bool = True):
         self.share = share
@@ -296,7 +303,8 @@ class Replays:
         self.records: dict[Hashable, Replay | None] = {}
 
     def run(self, key: Hashable, compute: Compute, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
-        """compute(*inputs); `key` stands for everything but the inputs and their layout on which it depends."""
+        """compute(*inputs); `key` stands for everything but the inputs and their layout on which it
+        depends."""
         inputs = _apart(inputs)
         key = (key, *((t.shape, t.stride(), t.dtype, t.device) for t in inputs))
         self.seen[key] += 1

@@ -1,7 +1,8 @@
-"""Convolution and normalisation whose gradients can be differentiated again at little cost (Eqs. 2, 7, 8, 15).
+"""Conv and normalisation with cheap second derivatives (Eqs. 2, 7, 8, 15).
 
-A conv is linear in its input x and in its weight w, so <conv(x, w), g> is trilinear in (x, w, g) and has three derivatives:
-the output, the input gradient and the weight gradient. Each of them is again one of the three, which closes the set.
+A conv is linear in its input x and in its weight w, so <conv(x, w), g> is trilinear in (x, w, g)
+and has three derivatives: the output, the input gradient and the weight gradient. Each of them is
+again one of the three, which closes the set.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,9 +20,11 @@ aten = torch.ops.aten
 
 
 class Gate:
-    """Whether the convs of a forward pass give weight gradients; the inner loop takes those from the tape and shuts them out.
+    """Whether the convs of a forward pass give weight gradients; the inner loop takes those from
+    the tape and shuts them out.
 
-    A Function of our own is not told which of its gradients are wanted, and would compute each weight gradient twice.
+    A Function of our own is not told which of its gradients are wanted, and would compute each
+    weight gradient twice.
     """
 
     def __init__(self) -> None:
@@ -66,13 +69,15 @@ def _gradient(g: Tensor, x: Tensor, w: Tensor, s: ConvShape, of: int) -> Tensor:
 
 
 def cheap_again(t: Tensor, compute: Callable[[], Tensor]) -> Tensor:
-    """t, which `compute` gives again at little cost: a gradient that convs need not keep for the second derivative."""
+    """t, which `compute` gives again at little cost: a gradient that convs need not keep for the
+    second derivative."""
     t.compute_again = compute  # type: ignore[attr-defined]
     return t
 
 
 def _keep(ctx: Any, g: Tensor, other: Tensor) -> None:
-    """Save g and another tensor for the backward pass, of g only how to compute it where that is cheap."""
+    """Save g and another tensor for the backward pass, of g only how to compute it where that is
+    cheap."""
     ctx.again = getattr(g, "compute_again", None)
     ctx.save_for_backward(g if ctx.again is None else None, other)
 
@@ -83,7 +88,8 @@ def _kept(ctx: Any) -> tuple[Tensor, Tensor]:
         return g, other
     if torch.is_grad_enabled():
         raise NotImplementedError(
-            "a gradient that is computed again has no third derivative: set pool_first=False for one."
+            "a gradient that is computed again has no third derivative: set pool_first=False for "
+            "one."
         )
     return ctx.again(), other
 
@@ -143,7 +149,8 @@ class ConvWeightGrad(Function):
 
 
 def normalise(x: Tensor, groups: int, eps: float) -> Tensor:
-    """x_hat = (x - mean) / sqrt(var + eps) over each group of channels of each sample: a group norm without its affine part."""
+    """x_hat = (x - mean) / sqrt(var + eps) over each group of channels of each sample: a group norm
+    without its affine part."""
     return Normalise.apply(x.reshape(x.shape[0], groups, -1), eps).view_as(x)
 
 
@@ -171,7 +178,8 @@ class Normalise(Function):
 
 
 class NormaliseGrad(Function):
-    """g(x) = r (g - mean(g) - x_hat mean(g x_hat)), with x_hat and r = 1/std known functions of x."""
+    """g(x) = r (g - mean(g) - x_hat mean(g x_hat)), with x_hat and r = 1/std known functions of
+    x."""
 
     @staticmethod
     def forward(ctx: Any, g: Tensor, x: Tensor, x_hat: Tensor, r: Tensor, eps: float) -> Tensor:

@@ -1,4 +1,4 @@
-"""Sparse meta attention (Sec. 3.3, Fig. 3, Alg. 1, Eqs. 10 to 12): which channels of a layer are worth updating."""
+"""Sparse meta attention (Sec. 3.3, Fig. 3, Alg. 1, Eqs. 10 to 12): which channels to update."""
 
 from dataclasses import dataclass
 
@@ -12,10 +12,11 @@ from pmeta.network.layers import Layer, Network
 
 
 def clip(pi: Tensor, rho: float) -> Tensor:
-    """Alg. 1: set the smallest scores that together reach rho to zero, and scale the others to mean 1.
+    """Alg. 1: set the smallest scores that together reach rho to zero, and scale the others to mean
+    1.
 
-    `pi` (R, C) holds rows that sum to 1. The last channel is never dropped: as printed, the algorithm divides 0 by 0 where
-    one channel holds more than 1 - rho.
+    `pi` (R, C) holds rows that sum to 1. The last channel is never dropped: as printed, the
+    algorithm divides 0 by 0 where one channel holds more than 1 - rho.
 
     >>> clip(torch.tensor([[0.1, 0.2, 0.3, 0.4]]), rho=0.3)
     tensor([[0.0000, 0.0000, 1.7143, 2.2857]])
@@ -33,15 +34,17 @@ def clip(pi: Tensor, rho: float) -> Tensor:
 
 
 def sparsify(pi: Tensor, rho: float) -> Tensor:
-    """Alg. 1 with the straight-through estimator: the clipped value forward, the gradient of C * pi backward."""
+    """Alg. 1 with the straight-through estimator: the clipped value forward, the gradient of C * pi
+    backward."""
     return clip(pi.detach(), rho) + pi.shape[-1] * (pi - pi.detach())
 
 
 def scores(module: dict[str, Tensor], v: Tensor, rho: float, batch: int | None) -> Tensor:
-    """The attention module h (Eqs. 10 and 11): pi = softmax(mean_b(W2 relu(W1 v + b1) + b2)), made sparse by Alg. 1.
+    """The attention module h (Eqs. 10 and 11): pi = softmax(mean_b(W2 relu(W1 v + b1) + b2)), made
+    sparse by Alg. 1.
 
-    `v` (B, C) are channel means. The mean runs over micro-batches of `batch` samples, None for all of them. Returns gamma,
-    a row for each micro-batch. (ceil(B / batch), C)
+    `v` (B, C) are channel means. The mean runs over micro-batches of `batch` samples, None for all
+    of them. Returns gamma, a row for each micro-batch. (ceil(B / batch), C)
     """
     z = F.linear(
         F.relu(F.linear(v, module["W1"], module["b1"])), module["W2"], module["b2"]
@@ -54,12 +57,14 @@ def scores(module: dict[str, Tensor], v: Tensor, rho: float, batch: int | None) 
 
 
 def unit_rms(v: Tensor) -> Tensor:
-    """v / sqrt(mean_c v^2): gradients are tiny and shrink with the batch, their pattern over channels does not."""
+    """v / sqrt(mean_c v^2): gradients are tiny and shrink with the batch, their pattern over
+    channels does not."""
     return v * (v.square().mean(-1, keepdim=True) + 1e-20).rsqrt()
 
 
 def init_attention(layers: list[Layer], generator: torch.Generator) -> dict[str, Tensor]:
-    """Modules with W2 = 0, so that gamma starts near 1; b2 breaks the ties that would drop the same channels for ever."""
+    """Modules with W2 = 0, so that gamma starts near 1; b2 breaks the ties that would drop the same
+    channels for ever."""
     params = {}
     for layer in layers:
         for side, c in (("fw", layer.c_in), ("bw", layer.c_out)):
@@ -82,13 +87,15 @@ def init_static(layers: list[Layer]) -> dict[str, Tensor]:
 
 
 def has_scores(net: Network, layer: Layer) -> bool:
-    """Attention is on every layer but the output layer (Sec. 4.1) and parameters that stand alone."""
+    """Attention is on every layer but the output layer (Sec. 4.1) and parameters that stand
+    alone."""
     return layer.kind != "param" and layer != net.head
 
 
 @dataclass(frozen=True)
 class Gammas:
-    """The scores of one inner step: gamma_fw from x_{l-1} and gamma_bw from g(y_l), for any layer of a network."""
+    """The scores of one inner step: gamma_fw from x_{l-1} and gamma_bw from g(y_l), for any layer
+    of a network."""
 
     net: Network
     method: Method
@@ -100,9 +107,11 @@ class Gammas:
     def __call__(
         self, layer: Layer, side: str, tensor: Tensor, share: float = 1.0
     ) -> Tensor | None:
-        """gamma of one side of a layer, (1, C) for all samples or a row for each (B, C); None stands for 1 everywhere.
+        """gamma of one side of a layer, (1, C) for all samples or a row for each (B, C); None
+        stands for 1 everywhere.
 
-        `share`: where `tensor` leaves out places at which it is zero, the share of those that it has."""
+        `share`: where `tensor` leaves out places at which it is zero, the share of those that it
+        has."""
         rho = self.method.clip_ratio_fw if side == "fw" else self.method.clip_ratio_bw
         if self.method.scores == "none" or not has_scores(self.net, layer):
             return None

@@ -12,7 +12,8 @@ def repeated(tensors: dict[str, Tensor], classes: int) -> dict[str, Tensor]:
     """A checkpoint whose head has `classes` outputs: the meta-trained ones, again and again.
 
     >>> import torch
-    >>> new = repeated({"w/fc.weight": torch.tensor([[1.0, 2.0], [3.0, 6.0]]), "w/fc.bias": torch.tensor([0.0, 1.0])}, 3)
+    >>> w, b = torch.tensor([[1.0, 2.0], [3.0, 6.0]]), torch.tensor([0.0, 1.0])
+    >>> new = repeated({"w/fc.weight": w, "w/fc.bias": b}, 3)
     >>> new["w/fc.weight"].tolist(), new["w/fc.bias"].tolist()
     ([[1.0, 2.0], [3.0, 6.0], [1.0, 2.0]], [0.0, 1.0, 0.0])
     """
@@ -29,7 +30,7 @@ def among(classes: int) -> Loss:
     """The loss of classification where the first outputs alone are classes.
 
     >>> import torch
-    >>> among(2)(torch.tensor([[1.0, 1.0, 9.0]]), torch.tensor([0]))  # ln 2: the third output is no class
+    >>> among(2)(torch.tensor([[1.0, 1.0, 9.0]]), torch.tensor([0]))  # ln 2
     tensor([0.6931])
     """
     return lambda logits, y: cross_entropy(logits[:, :classes], y)

@@ -1,4 +1,4 @@
-"""The inner loop (Eqs. 1, 3, 4, 6, 13 and 14): one step for all methods, in meta-training and on unseen tasks."""
+"""The inner loop (Eqs. 1, 3, 4, 6, 13 and 14): one step for all methods, on all tasks."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -19,7 +19,8 @@ from pmeta.network.tape import Edits, Kept, forward, unchanged
 Loss = Callable[[Any, Any], Tensor]
 """From the network's output and the targets of B samples to the loss of each. (B,)"""
 Scores = dict[str, tuple[Tensor | None, Tensor | None]]
-"""gamma_fw and gamma_bw of the layers that were updated, by name; None where there is no attention."""
+"""gamma_fw and gamma_bw of the layers that were updated, by name; None where there is no
+attention."""
 
 
 def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:  # (B, n_way), (B,) -> (B,)
@@ -43,25 +44,30 @@ class InnerLoop:
     method: Method
     loss: Loss = cross_entropy
     batch: int | None = None
-    """Samples in a micro-batch of gradient accumulation (Sec. 3.5.1), which share their scores; None: the whole support set."""
+    """Samples in a micro-batch of gradient accumulation (Sec. 3.5.1), which share their scores;
+    None: the whole support set."""
     vectorised: bool = True
-    """Accumulate over all micro-batches in one pass, which gives the same update; else, and always where a batch norm makes a
-    sample depend on its micro-batch, one pass for each."""
+    """Accumulate over all micro-batches in one pass, which gives the same update; else, and always
+    where a batch norm makes a sample depend on its micro-batch, one pass for each."""
     second_order: bool = False
-    """Keep the graph, so that the outer loop can differentiate through the gradients; else they count as constants."""
+    """Keep the graph, so that the outer loop can differentiate through the gradients; else they
+    count as constants."""
     recompute: bool = False
-    """Hold the graph of one step at a time, and compute each step a second time when the outer loop comes back to it: a K-th of
-    the memory for a fifth to a third more time."""
+    """Hold the graph of one step at a time, and compute each step a second time when the outer loop
+    comes back to it: a K-th of the memory for a fifth to a third more time."""
     replay: bool = True
-    """In meta-training, record what a task computes and replay it for others like it: the same in less time. False where the
-    loss or the model depends on what is no tensor of the task and changes, such as a temperature that Python counts up."""
+    """In meta-training, record what a task computes and replay it for others like it: the same in
+    less time. False where the loss or the model depends on what is no tensor of the task and
+    changes, such as a temperature that Python counts up."""
     pool_first: bool = True
-    """Compute a norm only where the max-pool behind it looks: the same in half the time; False is for comparison."""
+    """Compute a norm only where the max-pool behind it looks: the same in half the time; False is
+    for comparison."""
 
     def __post_init__(self) -> None:
         if self.batch is not None and self.batch < 1:
             raise ValueError(
-                f"a micro-batch has at least 1 sample, got batch={self.batch}: leave it out for the whole set."
+                f"a micro-batch has at least 1 sample, got batch={self.batch}: leave it out for "
+                "the whole set."
             )
 
     def adapt(self, meta: Meta, support: tuple[Any, Any]) -> Adapted:
@@ -82,7 +88,8 @@ class InnerLoop:
         return Adapted(w, scores)
 
     def _unchanging(self, meta: Meta) -> frozenset[str]:
-        """The layers that run before the first one that any step updates: theirs is the same output in every step.
+        """The layers that run before the first one that any step updates: theirs is the same output
+        in every step.
 
         None where a parameter of no layer is updated, since nobody knows what reads it."""
         ever = meta.mask.any(0).tolist()
@@ -95,7 +102,8 @@ class InnerLoop:
         return frozenset(layer.name for layer in self.net.layers[:first])
 
     def path(self, meta: Meta, support: tuple[Any, Any]) -> list[Weights]:
-        """The weights before the first step and after each, without a graph or a look at what it is given."""
+        """The weights before the first step and after each, without a graph or a look at what it is
+        given."""
         meta, loop = meta.map(Tensor.detach), replace(self, second_order=False)
         path = [meta.w]
         for k in range(len(meta.alpha)):
@@ -105,7 +113,8 @@ class InnerLoop:
     def step(
         self, meta: Meta, w: Weights, k: int, support: tuple[Any, Any], kept: Kept | None = None
     ) -> tuple[Weights, Scores]:
-        """One step k from the weights w; `kept` holds what earlier steps on the same support set have computed for this one."""
+        """One step k from the weights w; `kept` holds what earlier steps on the same support set
+        have computed for this one."""
         live = [
             layer
             for layer, alive in zip(self.net.layers, meta.mask[k].tolist(), strict=True)
@@ -197,8 +206,9 @@ class InnerLoop:
 def _sum_of_losses(losses: Tensor, n: int) -> Tensor:
     if losses.shape != (n,):
         raise ValueError(
-            f"the loss function gives the loss of each of the {n} samples, shape ({n},), got {tuple(losses.shape)}: leave its "
-            f"mean over samples to the inner loop (in PyTorch reduction='none')."
+            f"the loss function gives the loss of each of the {n} samples, shape ({n},), got "
+            f"{tuple(losses.shape)}: leave its mean over samples to the inner loop (in PyTorch "
+            "reduction='none')."
         )
     return losses.sum()
 
@@ -208,7 +218,8 @@ def _check_used(tied: list[Layer], alone: list[str], g: tuple[Tensor | None, ...
     unused = [name for name, part in zip(names, g, strict=True) if part is None]
     if unused:
         raise ValueError(
-            f"the loss must depend on every layer that is updated, it does not on {', '.join(unused)}: set mask to False there."
+            "the loss must depend on every layer that is updated, it does not on "
+            f"{', '.join(unused)}: set mask to False there."
         )
 
 
@@ -229,25 +240,27 @@ def _check(net: Network, meta: Meta, support: tuple[Any, Any]) -> None:
     x, y = support
     if len(x) == 0 or len(x) != len(y):
         raise ValueError(
-            f"a support set has as many targets as samples, at least one, got {len(x)} samples, {len(y)} targets."
+            f"a support set has as many targets as samples, at least one, got {len(x)} samples, "
+            f"{len(y)} targets."
         )
     if meta.alpha.dim() != 2 or meta.alpha.shape[1] != len(net.layers) or len(meta.alpha) == 0:
         raise ValueError(
-            f"alpha has a row for each step, at least one, and a column for each of the {len(net.layers)} layers, "
-            f"got shape {tuple(meta.alpha.shape)}."
+            "alpha has a row for each step, at least one, and a column for each of the "
+            f"{len(net.layers)} layers, got shape {tuple(meta.alpha.shape)}."
         )
     if meta.mask.shape != meta.alpha.shape:
         raise ValueError(
-            f"mask says for each step size of alpha, shape {tuple(meta.alpha.shape)}, whether it may update its layer, "
-            f"got shape {tuple(meta.mask.shape)}."
+            f"mask says for each step size of alpha, shape {tuple(meta.alpha.shape)}, whether it "
+            f"may update its layer, got shape {tuple(meta.mask.shape)}."
         )
     if meta.w.keys() != dict(net.model.named_parameters()).keys():
         raise ValueError(
-            "the weights have the names of the model's parameters, got others: take them from net.weights()."
+            "the weights have the names of the model's parameters, got others: take them from "
+            "net.weights()."
         )
     if (meta.alpha < 0).any():
         k, l = (meta.alpha < 0).nonzero()[0].tolist()
         raise ValueError(
-            f"step sizes must not be negative, got alpha={float(meta.alpha[k, l]):g} for layer {net.layers[l].name!r} at "
-            f"step {k + 1}: set it to 0 to leave the layer as it is."
+            f"step sizes must not be negative, got alpha={float(meta.alpha[k, l]):g} for layer "
+            f"{net.layers[l].name!r} at step {k + 1}: set it to 0 to leave the layer as it is."
         )

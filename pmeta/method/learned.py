@@ -50,14 +50,16 @@ class Meta:
 def init_meta(
     net: Network, method: Method, inner_steps: int, alpha_0: float, generator: torch.Generator
 ) -> Meta:
-    """The start of meta-training: the model's own weights, step sizes alpha_0, and attention that changes little yet."""
+    """The start of meta-training: the model's own weights, step sizes alpha_0, and attention that
+    changes little yet."""
     if inner_steps < 1:
         raise ValueError(
             f"inner_steps must be at least 1, got {inner_steps}: without a step nothing is adapted."
         )
     if not alpha_0 > 0:
         raise ValueError(
-            f"the first step size alpha_0 must be positive, got {alpha_0}: a zero step updates nothing."
+            f"the first step size alpha_0 must be positive, got {alpha_0}: a zero step updates "
+            "nothing."
         )
     is_head = torch.tensor([layer == net.head for layer in net.layers])
     mask = {"all": torch.ones_like(is_head), "head": is_head, "body": ~is_head}[

@@ -82,8 +82,8 @@ class TaskGradients:
 
 
 def _gradient(loop: InnerLoop, meta: Meta, task: AnyTask, chunk: int | None = None) -> list[Tensor]:
-    """The gradients in the order of `Meta.parameters()`, the query loss, the share of right answers,
-    and whether all is finite."""
+    """The gradients in the order of `Meta.parameters()`, the query loss, the share of right
+    answers, and whether all is finite."""
     support, (query_x, query_y) = task[:2], task[2:]
     start = meta.map(lambda t: t.detach().requires_grad_())
     if loop.recompute:
@@ -132,7 +132,8 @@ def _sent_back_in_steps(
 def query_gradient(
     loop: InnerLoop, w: Weights, x: Any, y: Any, chunk: int | None
 ) -> tuple[Weights, Tensor, Tensor]:
-    """The gradient of the mean query loss at w, that loss, and the share of queries classified right."""
+    """The gradient of the mean query loss at w, that loss, and the share of queries classified
+    right."""
     w = {name: t.detach().requires_grad_() for name, t in w.items()}
     total, losses, hits = [torch.zeros_like(t) for t in w.values()], [], []
     size = chunk or max(1, CHUNK_WORDS // sum(math.prod(op.y) for op in loop.net.ops))
@@ -149,7 +150,8 @@ def query_gradient(
 
 
 def _hits(output: Any, y: Any) -> Tensor:
-    """How many samples have their largest output at the target's place; nan where that makes no sense."""
+    """How many samples have their largest output at the target's place; nan where that makes no
+    sense."""
     tensors = isinstance(output, Tensor) and isinstance(y, Tensor)
     if tensors and not y.is_floating_point() and (output.dim(), y.dim()) == (2, 1):
         return (output.argmax(1) == y).sum().double()

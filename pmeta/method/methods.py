@@ -1,4 +1,4 @@
-"""The compared methods and the ablations (Sec. 4.1, Tables 4 and 7): rows of data for one inner step."""
+"""The compared methods and the ablations (Sec. 4.1, Tables 4 and 7), as rows of data."""
 
 from dataclasses import dataclass
 
@@ -9,21 +9,25 @@ class Method:
 
     title: str
     update: str = "all"
-    """Layers that the inner loop updates: all, the head (the output layer), or the body (all others)."""
+    """Layers that the inner loop updates: all, the head (the output layer), or the body (all
+    others)."""
     learn_alpha: bool = False
     """Meta-train a step size for each layer and step (Eq. 8), or keep them at their first value."""
     sparse_alpha: bool = False
     """Drive step sizes to zero with the memory-weighted Lasso (Eq. 9)."""
     scores: str = "none"
-    """Where gamma comes from: none (1 everywhere), attention (Eqs. 10 and 11), or static (alpha^Ch of Table 4)."""
+    """Where gamma comes from: none (1 everywhere), attention (Eqs. 10 and 11), or static (alpha^Ch
+    of Table 4)."""
     clip_ratio_fw: float | None = 0.3
     """rho of the forward attention; None turns the forward attention off."""
     clip_ratio_bw: float | None = 0.0
     """rho of the backward attention; None turns the backward attention off."""
     sparse_fw: str = "w"
-    """What gamma_fw multiplies: w, the weight gradient g(w_l), or x, the input x_{l-1} itself (Table 7)."""
+    """What gamma_fw multiplies: w, the weight gradient g(w_l), or x, the input x_{l-1} itself
+    (Table 7)."""
     sparse_bw: str = "w"
-    """What gamma_bw multiplies: w, the weight gradient g(w_l), or y, the gradient g(y_l) itself (Table 7)."""
+    """What gamma_bw multiplies: w, the weight gradient g(w_l), or y, the gradient g(y_l) itself
+    (Table 7)."""
 
     def __post_init__(self) -> None:
         for flag, rho in (
@@ -32,7 +36,8 @@ class Method:
         ):
             if rho is not None and not 0 <= rho < 1:
                 raise ValueError(
-                    f"clip ratio rho must be in [0, 1), got {flag}={rho}: at 1 no channel is left to update."
+                    f"clip ratio rho must be in [0, 1), got {flag}={rho}: at 1 no channel is left "
+                    "to update."
                 )
         for flag, value, known in (
             ("update", self.update, ("all", "head", "body")),
@@ -44,7 +49,8 @@ class Method:
                 raise ValueError(f"{flag} must be one of {', '.join(known)}, got {value!r}.")
         if self.scores != "attention" and (self.sparse_fw, self.sparse_bw) != ("w", "w"):
             raise ValueError(
-                "sparse_fw='x' and sparse_bw='y' multiply by attention scores: set scores='attention'."
+                "sparse_fw='x' and sparse_bw='y' multiply by attention scores: set "
+                "scores='attention'."
             )
 
 

@@ -1,4 +1,4 @@
-"""The outer loop (Alg. 2, Eqs. 7, 8, 9 and 15): its schedule, and one update with a meta-gradient."""
+"""The outer loop (Alg. 2, Eqs. 7, 8, 9 and 15): its schedule and its updates."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -19,7 +19,8 @@ BAD_UPDATES = 10
 
 @dataclass(frozen=True)
 class Schedule:
-    """The settings of the outer loop. Adam throughout, each rate annealed along a cosine to a hundredth."""
+    """The settings of the outer loop. Adam throughout, each rate annealed along a cosine to a
+    hundredth."""
 
     updates: int
     """Outer updates in all."""
@@ -61,7 +62,8 @@ class Outer:
         schedule: Schedule,
         choose: Callable[[Meta], Meta] | None = None,
     ):
-        """`choose` says at `freeze_at` which step sizes live on; by default those that are not small."""
+        """`choose` says at `freeze_at` which step sizes live on; by default those that are not
+        small."""
         self.loop, self.schedule, self.gradients = loop, schedule, TaskGradients(loop)
         self.meta = meta.map(lambda t: t.detach().clone().requires_grad_())
         small = schedule.freeze_below * float(meta.alpha.max())

@@ -1,4 +1,4 @@
-"""Learned sparse step sizes (Sec. 3.2, Eqs. 6 to 9): the memory-weighted Lasso, and which layers live."""
+"""Learned sparse step sizes (Sec. 3.2, Eqs. 6 to 9): the Lasso, and which layers live."""
 
 import math
 from dataclasses import dataclass, replace
@@ -17,7 +17,8 @@ from pmeta.network.layers import Network
 def input_kib(net: Network) -> Tensor:
     """m(x_{l-1}) of every layer in KiB a sample, the weight of its step sizes in the Lasso. (L,)
 
-    A parameter that stands alone needs no stored input: 0. The unit is what lambda = 0.001 goes with.
+    A parameter that stands alone needs no stored input: 0. The unit is what lambda = 0.001 goes
+    with.
     """
     words = input_words(net.ops)
     return torch.tensor([words.get(layer.name, 0) * WORD / 1024 for layer in net.layers])
@@ -35,7 +36,8 @@ def freeze(meta: Meta, threshold: float) -> Meta:
 
 
 def _largest(alpha: Tensor, among: Tensor) -> Tensor:
-    """A mask (K, L) of the largest step size alone; of equal ones the last, since late layers take the least memory."""
+    """A mask (K, L) of the largest step size alone; of equal ones the last, since late layers take
+    the least memory."""
     place = torch.where(among, alpha, -1.0).flatten().flip(0).argmax()  # the first of equal ones
     return torch.arange(alpha.numel(), device=alpha.device).flip(0).view_as(alpha) == place
 
@@ -46,14 +48,16 @@ def with_mask(meta: Meta, mask: Tensor) -> Meta:
 
 
 def updated_layers(net: Network, updates: Tensor) -> list[list[str]]:
-    """The names of the layers that each step updates, from alpha-hat (K, L). Parameters that stand alone cost nothing."""
+    """The names of the layers that each step updates, from alpha-hat (K, L). Parameters that stand
+    alone cost nothing."""
     tied = [layer.kind != "param" for layer in net.layers]
     rows = (updates.cpu() & torch.tensor(tied)).tolist()
     return [[layer.name for layer, hit in zip(net.layers, row, strict=True) if hit] for row in rows]
 
 
 def mu_fw_bound(net: Network, method: Method) -> dict[str, float]:
-    """The most that mu_fw of each layer can be, whatever the data; layers that are dense are left out."""
+    """The most that mu_fw of each layer can be, whatever the data; layers that are dense are left
+    out."""
     clipped = (
         method.scores == "attention"
         and method.sparse_fw == "w"
@@ -65,11 +69,13 @@ def mu_fw_bound(net: Network, method: Method) -> dict[str, float]:
 def fit_budget(
     net: Network, meta: Meta, method: Method, budget: int, samples: int, batch: int = 1
 ) -> Meta:
-    """Drop layers until the exact peak of every step fits in `budget` bytes, mu_fw being at its bound.
+    """Drop layers until the exact peak of every step fits in `budget` bytes, mu_fw being at its
+    bound.
 
-    Each time goes the layer whose step size is least for the memory that it takes: the accumulator of its gradient, its own
-    input, and all that the backward pass down to it drags along; or, since low layers share what they drag along, some lowest
-    layers together. What fits again in the end is taken back, the largest step size first.
+    Each time goes the layer whose step size is least for the memory that it takes: the accumulator
+    of its gradient, its own input, and all that the backward pass down to it drags along; or, since
+    low layers share what they drag along, some lowest layers together. What fits again in the end
+    is taken back, the largest step size first.
     """
     memory = Memory(
         net, mu_fw_bound(net, method), method.scores == "attention", samples, min(batch, samples)
@@ -82,8 +88,8 @@ def fit_budget(
             (memory.peak([layer.name]), layer.name) for layer in net.layers if layer.kind != "param"
         )
         raise ValueError(
-            f"memory budget of {budget} bytes is too small to update any layer: {cheapest[1]} alone takes {cheapest[0]}, give "
-            f"at least that."
+            f"memory budget of {budget} bytes is too small to update any layer: {cheapest[1]} "
+            f"alone takes {cheapest[0]}, give at least that."
         )
     alpha, free = meta.alpha.detach(), torch.tensor([layer.kind == "param" for layer in net.layers])
     keep = meta.updates() & (fits | free).to(alpha.device)
@@ -115,7 +121,8 @@ class Memory:
         return math.ceil(peak_words(self.net.ops, *args) * WORD)
 
     def needed_for(self, names: list[str], update: list[str]) -> float:
-        """Words that some layers of `update` alone make a step keep: stored inputs, and the accumulators of their gradients."""
+        """Words that some layers of `update` alone make a step keep: stored inputs, and the
+        accumulators of their gradients."""
         rest = [other for other in update if other not in names]
         both = [
             sum(stored_words(self.net.ops, layers, self.mu_fw, "exact", self.attention))
@@ -124,7 +131,8 @@ class Memory:
         return self.batch * (both[0] - both[1]) + weight_words(self.net.ops, names)
 
     def fitting(self, size: dict[str, float], budget: int) -> list[str]:
-        """Those of the layers, given in their order with a step size each, whose updates fit in `budget` bytes together."""
+        """Those of the layers, given in their order with a step size each, whose updates fit in
+        `budget` bytes together."""
         layers = list(size)
         while self.peak(layers) > budget:
             droppable = [[name] for name in layers] + [layers[:i] for i in range(2, len(layers))]

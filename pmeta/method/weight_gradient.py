@@ -56,7 +56,8 @@ def weight_gradients(
 def _scale_weights(
     layer: Layer, g_w: Tensor, gamma_fw: Tensor | None, gamma_bw: Tensor | None
 ) -> Tensor:
-    """gamma_bw[f] * gamma_fw[c] * g(w)[f, c, ...]; of a grouped conv, c counts within the group of f."""
+    """gamma_bw[f] * gamma_fw[c] * g(w)[f, c, ...]; of a grouped conv, c counts within the group of
+    f."""
     ones = [1] * (g_w.dim() - 2)
     if gamma_fw is not None:
         groups = layer.conv.groups if layer.conv else 1

@@ -6,7 +6,8 @@ from torch import Tensor, nn
 
 
 def _norm(kind: str, channels: int, groups: int) -> nn.Module:
-    """Group norm, or the batch norm of Table 5, which always uses the statistics of the batch at hand."""
+    """Group norm, or the batch norm of Table 5, which always uses the statistics of the batch at
+    hand."""
     if kind == "group":
         return nn.GroupNorm(groups, channels)
     if kind == "batch":
@@ -21,14 +22,16 @@ def _pool(kind: str) -> str:
 
 
 def _shrink(kind: str, y: Tensor, slope: float) -> Tensor:
-    """(Leaky)ReLU and 2x2 pooling. Max-pooling commutes with a rising function, and pooled first it costs a quarter."""
+    """(Leaky)ReLU and 2x2 pooling. Max-pooling commutes with a rising function, and pooled first it
+    costs a quarter."""
     if kind == "max":
         return F.leaky_relu(F.max_pool2d(y, 2), slope) if slope else F.relu(F.max_pool2d(y, 2))
     return F.avg_pool2d(F.leaky_relu(y, slope) if slope else F.relu(y), 2)
 
 
 class FourConv(nn.Module):
-    """4Conv (Finn et al. 2017): four blocks of 3x3 conv, norm, ReLU and 2x2 pooling, then one fc layer.
+    """4Conv (Finn et al. 2017): four blocks of 3x3 conv, norm, ReLU and 2x2 pooling, then one fc
+    layer.
 
     The paper gives no number of groups; the default is 8 (with 32 channels, groups of 4).
 
@@ -67,7 +70,8 @@ class FourConv(nn.Module):
 
 
 class ResidualBlock(nn.Module):
-    """Three 3x3 convs with norms beside a 1x1 shortcut conv with its norm; LeakyReLU and pooling behind the sum."""
+    """Three 3x3 convs with norms beside a 1x1 shortcut conv with its norm; LeakyReLU and pooling
+    behind the sum."""
 
     def __init__(self, c_in: int, c_out: int, groups: int, norm: str, pool: str):
         super().__init__()
@@ -108,8 +112,8 @@ class ResNet12(nn.Module):
         super().__init__()
         if min(image[1:]) < 2 ** len(widths):
             raise ValueError(
-                f"ResNet12 halves the image {len(widths)} times and needs at least {2 ** len(widths)} pixels a side, got "
-                f"{image[1]}x{image[2]}."
+                f"ResNet12 halves the image {len(widths)} times and needs at least "
+                f"{2 ** len(widths)} pixels a side, got {image[1]}x{image[2]}."
             )
         for b, (c_in, c_out) in enumerate(zip((image[0], *widths), widths, strict=False), start=1):
             self.add_module(f"block{b}", ResidualBlock(c_in, c_out, groups, norm, pool))
@@ -123,7 +127,8 @@ class ResNet12(nn.Module):
 
 
 class MLPPolicy(nn.Module):
-    """Gaussian policy with two hidden layers of 100 and ReLU (Sec. 4.3): the mean of the action, and log sigma.
+    """Gaussian policy with two hidden layers of 100 and ReLU (Sec. 4.3): the mean of the action,
+    and log sigma.
 
     >>> mean, log_std = MLPPolicy(20, 6)(torch.zeros(3, 200, 20))
     >>> mean.shape, log_std.shape
@@ -147,7 +152,8 @@ class MLPPolicy(nn.Module):
 
 
 def initialise(model: nn.Module, generator: torch.Generator) -> nn.Module:
-    """Draw the weights of convs and fc layers anew from `generator`, in PyTorch's own distribution."""
+    """Draw the weights of convs and fc layers anew from `generator`, in PyTorch's own
+    distribution."""
     for module in model.modules():
         if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Linear):
             bound = module.weight[0].numel() ** -0.5

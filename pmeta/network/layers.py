@@ -32,7 +32,8 @@ class Layer:
 
 @dataclass(frozen=True)
 class Network:
-    """A model taken in: its weight layers in the order they run, and the operations of a forward pass."""
+    """A model taken in: its weight layers in the order they run, and the operations of a forward
+    pass."""
 
     model: nn.Module
     layers: tuple[Layer, ...]

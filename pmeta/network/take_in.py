@@ -1,4 +1,4 @@
-"""Taking in a model: any nn.Module made of conv, fc and group norm layers, as it is; anything else with a clear error."""
+"""Taking in any nn.Module made of conv, fc and group norm layers, as it is."""
 
 from torch import Tensor, nn
 
@@ -12,18 +12,20 @@ def take_in(
 ) -> Network:
     """Take in a model as it is: find its layers, the order they run in, and what one sample costs.
 
-    `example` is a batch of one input. `extra` names parameters that belong to no conv, fc or norm layer and get a step size
-    of their own. `batch_norm` admits batch norm, which adapts badly from single samples (Table 5). What cannot be taken in
-    raises ValueError.
+    `example` is a batch of one input. `extra` names parameters that belong to no conv, fc or norm
+    layer and get a step size of their own. `batch_norm` admits batch norm, which adapts badly from
+    single samples (Table 5). What cannot be taken in raises ValueError.
 
     >>> import torch
-    >>> net = take_in(nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)), torch.zeros(1, 4))
+    >>> model = nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+    >>> net = take_in(model, torch.zeros(1, 4))
     >>> [layer.name for layer in net.layers]
     ['1', '3']
     """
     if len(example) == 0:
         raise ValueError(
-            "example is a batch of at least one input, got none: a zero tensor of the right shape will do."
+            "example is a batch of at least one input, got none: a zero tensor of the right shape "
+            "will do."
         )
     for name, m in model.named_modules():
         _refuse_batch_norm(name, m, batch_norm)
@@ -34,7 +36,8 @@ def take_in(
     }
     if not found:
         raise ValueError(
-            f"a model has at least one Conv1d, Conv2d, Linear or GroupNorm layer, {type(model).__name__} has none."
+            "a model has at least one Conv1d, Conv2d, Linear or GroupNorm layer, "
+            f"{type(model).__name__} has none."
         )
     _refuse_shared(model)
     alone = _alone(model, found, extra)
@@ -42,7 +45,8 @@ def take_in(
     never = [name for name in found if name not in order]
     if never:
         raise ValueError(
-            f"every layer must run in a forward pass, {', '.join(never)} did not: remove it from the model."
+            f"every layer must run in a forward pass, {', '.join(never)} did not: remove it from "
+            "the model."
         )
     return Network(model, tuple([found[name] for name in order] + alone), ops)
 
@@ -54,8 +58,9 @@ def _has_own_weights(m: nn.Module, name: str, extra: tuple[str, ...]) -> bool:
     left = [n for n in (f"{name}.{o}".lstrip(".") for o in own) if n not in extra]
     if left:
         raise ValueError(
-            f"a model is made of Conv1d, Conv2d, Linear and GroupNorm layers, but {', '.join(left)} belongs to "
-            f"{type(m).__name__}: replace that module, or give the parameter a step size of its own with extra=({left[0]!r},)."
+            "a model is made of Conv1d, Conv2d, Linear and GroupNorm layers, but "
+            f"{', '.join(left)} belongs to {type(m).__name__}: replace that module, or give the "
+            f"parameter a step size of its own with extra=({left[0]!r},)."
         )
     return False
 
@@ -67,7 +72,8 @@ def _alone(model: nn.Module, found: dict[str, Layer], extra: tuple[str, ...]) ->
     for name in extra:
         if name not in free:
             raise ValueError(
-                f"extra names parameters that belong to no layer, got {name!r}: the model has {', '.join(free) or 'none'}."
+                f"extra names parameters that belong to no layer, got {name!r}: the model has "
+                f"{', '.join(free) or 'none'}."
             )
     return [
         Layer(name, "param", params[name].numel(), params[name].numel(), (name,)) for name in extra
@@ -79,13 +85,14 @@ def _refuse_batch_norm(name: str, m: nn.Module, admitted: bool) -> None:
         return
     if not admitted:
         raise ValueError(
-            f"batch norm cannot adapt from single samples, since its statistics change with the batch (Sec. 3.5.2), got "
-            f"{name!r}: call pmeta.replace_batch_norm(model), which puts group norm in its place, before taking the model in."
+            "batch norm cannot adapt from single samples, since its statistics change with the "
+            f"batch (Sec. 3.5.2), got {name!r}: call pmeta.replace_batch_norm(model), which puts "
+            "group norm in its place, before taking the model in."
         )
     if m.track_running_stats:
         raise ValueError(
-            f"batch norm is taken in without running statistics, which an inner step can neither keep nor undo, but {name!r} "
-            f"has them: make it with track_running_stats=False."
+            "batch norm is taken in without running statistics, which an inner step can neither "
+            f"keep nor undo, but {name!r} has them: make it with track_running_stats=False."
         )
 
 
@@ -110,8 +117,9 @@ def _conv_shape(name: str, m: nn.Conv1d | nn.Conv2d) -> ConvShape:
         padding = "uneven" if any(s % 2 for s in spans) else tuple(s // 2 for s in spans)
     if m.padding_mode != "zeros" or isinstance(padding, str):
         raise ValueError(
-            f"a conv is padded with zeros, the same on both sides, but {name!r} has padding={m.padding!r} and "
-            f"padding_mode={m.padding_mode!r}: pad with a module of its own in front of it."
+            f"a conv is padded with zeros, the same on both sides, but {name!r} has "
+            f"padding={m.padding!r} and padding_mode={m.padding_mode!r}: pad with a module of its "
+            "own in front of it."
         )
     return ConvShape(m.stride, padding, m.dilation, m.groups)
 
@@ -121,16 +129,18 @@ def _refuse_shared(model: nn.Module) -> None:
     for name, p in model.named_parameters(remove_duplicate=False):
         if id(p) in seen:
             raise ValueError(
-                f"each parameter belongs to one layer, but {seen[id(p)]} and {name} are the same tensor: give each its own."
+                f"each parameter belongs to one layer, but {seen[id(p)]} and {name} are the same "
+                "tensor: give each its own."
             )
         seen[id(p)] = name
 
 
 def replace_batch_norm(model: nn.Module, groups: int = 8) -> nn.Module:
-    """Put group norm in the place of every batch norm of `model`, weights and biases kept, and return the model.
+    """Put group norm in the place of every batch norm of `model`, weights and biases kept, and
+    return the model.
 
-    A norm gets `groups` groups, or as many fewer as divide its channels into groups of at least two: normalised one by one,
-    channels have no means left for attention to look at.
+    A norm gets `groups` groups, or as many fewer as divide its channels into groups of at least
+    two: normalised one by one, channels have no means left for attention to look at.
 
     >>> type(replace_batch_norm(nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16)))[1]).__name__
     'GroupNorm'

@@ -1,4 +1,4 @@
-"""One forward pass of any nn.Module as the list of operations that the cost model walks over (App. A)."""
+"""One forward pass of any nn.Module as the operations that the cost model counts (App. A)."""
 
 from dataclasses import replace
 from typing import Any
@@ -10,51 +10,19 @@ from torch.utils._pytree import tree_leaves
 
 from pmeta.cost.ops import Op
 
-# What the gradient of an operation keeps: a bit an element, two bits a window, nothing, or (any other) its input.
-KINDS = {
-    "relu": {"relu", "relu_", "leaky_relu", "leaky_relu_", "hardtanh", "hardtanh_", "threshold"},
-    "maxpool": {
-        "max_pool2d_with_indices",
-        "max_pool1d",
-        "max_pool2d",
-        "adaptive_max_pool2d",
-        "adaptive_max_pool1d",
-    },
-    "pool": {
-        "avg_pool2d",
-        "avg_pool1d",
-        "_adaptive_avg_pool2d",
-        "adaptive_avg_pool2d",
-        "adaptive_avg_pool1d",
-        "mean",
-    },
-    "add": {"add", "add_"},
-    "view": {
-        *(
-            "view",
-            "_unsafe_view",
-            "reshape",
-            "flatten",
-            "clone",
-            "permute",
-            "transpose",
-            "t",
-            "squeeze",
-            "unsqueeze",
-            "expand",
-        ),
-        *(
-            "cat",
-            "stack",
-            "split",
-            "split_with_sizes",
-            "unbind",
-            "slice",
-            "select",
-            "constant_pad_nd",
-        ),
-    },
+# What the gradient of an operation keeps: a bit an element, two bits a window, nothing, or (any
+# other) its input.
+NAMES = {
+    "relu": "relu relu_ leaky_relu leaky_relu_ hardtanh hardtanh_ threshold",
+    "maxpool": "max_pool2d_with_indices max_pool1d max_pool2d "
+    "adaptive_max_pool2d adaptive_max_pool1d",
+    "pool": "avg_pool2d avg_pool1d _adaptive_avg_pool2d adaptive_avg_pool2d adaptive_avg_pool1d "
+    "mean",
+    "add": "add add_",
+    "view": "view _unsafe_view reshape flatten clone permute transpose t squeeze unsqueeze expand "
+    "cat stack split split_with_sizes unbind slice select constant_pad_nd",
 }
+KINDS = {name: kind for kind, names in NAMES.items() for name in names.split()}
 
 
 def trace(
@@ -62,8 +30,8 @@ def trace(
 ) -> tuple[tuple[Op, ...], list[str]]:
     """The operations of a forward pass, and the names of `layers` in the order they ran.
 
-    Raises ValueError when a layer runs twice, when its weights are used elsewhere, when its input has no batch axis, or when
-    something writes over its input or output in place."""
+    Raises ValueError when a layer runs twice, when its weights are used elsewhere, when its input
+    has no batch axis, or when something writes over its input or output in place."""
     x = example[:1]
     tracer = _TracingMode(x, layers)
     handles = [m.register_forward_pre_hook(tracer.enter) for m in layers]
@@ -104,7 +72,7 @@ class _Tracer:
         known = [a for a in tensors if id(a) in self.made_by]
         if known and made:
             name = func.overloadpacket.__name__
-            kind = next((k for k, names in KINDS.items() if name in names), "other")
+            kind = KINDS.get(name, "other")
             window = _window(name, args) if kind == "maxpool" else ()
             self._append(
                 Op(kind, *_shapes(known[0], made[0]), self._sources(known), kernel=window), *made
@@ -114,25 +82,29 @@ class _Tracer:
     def _refuse_owned(self, tensors: list[Tensor]) -> None:
         for name in (self.owned[id(t)] for t in tensors if id(t) in self.owned):
             raise ValueError(
-                f"a weight works in its layer alone, but {name!r} is also used outside it, where its gradient would be missed: "
-                f"call the layer itself, or give that place a layer of its own."
+                f"a weight works in its layer alone, but {name!r} is also used outside it, where "
+                "its gradient would be missed: call the layer itself, or give that place a layer "
+                "of its own."
             )
 
     def enter(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         name = self.layers[module]
         if name in self.order:
             raise ValueError(
-                f"a layer runs once in a forward pass, {name!r} runs twice: give each place its own layer."
+                f"a layer runs once in a forward pass, {name!r} runs twice: give each place its "
+                "own layer."
             )
         if len(args) != 1:
             raise ValueError(
-                f"a layer is called with its input alone and by position, {name!r} is not: call it as layer(x)."
+                f"a layer is called with its input alone and by position, {name!r} is not: call it "
+                "as layer(x)."
             )
         x = args[0]
         if len(x) != 1:
             raise ValueError(
-                f"the first axis of a layer's input is the batch, but one sample reaches {name!r} as {tuple(x.shape)}: keep "
-                f"the batch axis in front and do not fold other axes into it."
+                f"the first axis of a layer's input is the batch, but one sample reaches {name!r} "
+                f"as {tuple(x.shape)}: keep the batch axis in front and do not fold other axes "
+                "into it."
             )
         self.order.append(name)
         self.watched.append((name, x, x._version))
@@ -148,8 +120,9 @@ class _Tracer:
         for name, tensor, version in self.watched:
             if tensor._version != version:
                 raise ValueError(
-                    f"an in-place operation writes over the input or output of layer {name!r}, so that its gradient would be "
-                    f"taken at the wrong place: use inplace=False (and y = y + x, not y += x) next to that layer."
+                    f"an in-place operation writes over the input or output of layer {name!r}, so "
+                    "that its gradient would be taken at the wrong place: use inplace=False (and "
+                    "y = y + x, not y += x) next to that layer."
                 )
 
     def _sources(self, tensors: list[Tensor]) -> tuple[int, ...]:
@@ -162,11 +135,13 @@ class _Tracer:
 
 
 class _TracingMode(_Tracer, TorchDispatchMode):
-    """In a class of its own: torch would import its compiler for a mode that defines __torch_dispatch__ itself."""
+    """In a class of its own: torch would import its compiler for a mode that defines
+    __torch_dispatch__ itself."""
 
 
 def _window(name: str, args: Any) -> tuple[int, ...]:
-    """The window of a max-pool where it is not 2x2; an adaptive one has the largest that gives its output."""
+    """The window of a max-pool where it is not 2x2; an adaptive one has the largest that gives its
+    output."""
     size = tuple(args[1])
     if name.startswith("adaptive"):
         size = tuple(-(-n // s) for n, s in zip(args[0].shape[-len(size) :], size, strict=True))
@@ -187,7 +162,8 @@ def _layer_op(name: str, module: Any, x: Tensor, y: Tensor, inputs: tuple[int, .
 
 
 def _relu_first(ops: list[Op]) -> tuple[Op, ...]:
-    """Max-pooling and a rising function commute; whichever way the model has them, they are counted as the paper does."""
+    """Max-pooling and a rising function commute; whichever way the model has them, they are counted
+    as the paper does."""
     ops = list(ops)
     for i in range(1, len(ops)):
         pool, relu = ops[i - 1], ops[i]

@@ -1,4 +1,4 @@
-"""Half-Cheetah velocity (Sec. 4.3): run at a speed the robot is not told; the physics of all episodes in one MuJoCo call."""
+"""Half-Cheetah velocity (Sec. 4.3): run at a speed that the robot is not told."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,8 +29,8 @@ def model_file() -> Path:
 def load_model() -> "mujoco.MjModel":
     """The model, equal to Gymnasium's in every number.
 
-    The file asks for a total mass in a way that MuJoCo 4 warns of, on the screen and in a log file in the current folder;
-    the total mass is set here in the way the warning asks for.
+    The file asks for a total mass in a way that MuJoCo 4 warns of, on the screen and in a log file
+    in the current folder; the total mass is set here in the way the warning asks for.
     """
     import mujoco
 
@@ -43,7 +43,8 @@ def load_model() -> "mujoco.MjModel":
 
 
 def observation(qpos: Array, qvel: Array) -> Array:
-    """The 20 numbers the policy sees: qpos without rootx (8), qvel (9), the torso's place x, y, z (3)."""
+    """The 20 numbers the policy sees: qpos without rootx (8), qvel (9), the torso's place x, y, z
+    (3)."""
     x, z = qpos[..., 0], qpos[..., 1] + TORSO_HEIGHT
     return np.concatenate(
         [qpos[..., 1:], qvel, np.stack([x, np.zeros_like(x), z], axis=-1)], axis=-1
@@ -57,9 +58,11 @@ def velocity_reward(velocity: Array, target: Array, action: Array) -> Array:
 
 @dataclass(frozen=True)
 class CheetahVelocity:
-    """HalfCheetah-v5 that runs at a velocity v* ~ U[0, 2], which is the task; an episode never ends early.
+    """HalfCheetah-v5 that runs at a velocity v* ~ U[0, 2], which is the task; an episode never ends
+    early.
 
-    The state is MuJoCo's full physics state (time, qpos, qvel), so that any number of episodes can be stepped together.
+    The state is MuJoCo's full physics state (time, qpos, qvel), so that any number of episodes can
+    be stepped together.
     """
 
     horizon: int = 200
@@ -85,7 +88,8 @@ class CheetahVelocity:
         return rng.uniform(0.0, 2.0, size=(n, 1))
 
     def reset(self, tasks: Array, rng: np.random.Generator) -> Array:
-        """The first state of one episode a row of tasks: at rest but for noise of 0.1, as in HalfCheetah-v5."""
+        """The first state of one episode a row of tasks: at rest but for noise of 0.1, as in
+        HalfCheetah-v5."""
         n = len(tasks)
         qpos = rng.uniform(-0.1, 0.1, size=(n, N_QPOS))
         qvel = 0.1 * rng.standard_normal((n, N_QVEL))

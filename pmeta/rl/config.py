@@ -1,4 +1,4 @@
-"""The settings of a training run on reinforcement learning; the paper's own (Sec. 4.3) are named."""
+"""The settings of a training run of policies; the paper's own (Sec. 4.3) are named."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -40,9 +40,11 @@ class RLConfig:
     cg_damping: float = 1e-5
     """Added to the diagonal of the Fisher matrix."""
     fisher_episodes: int = 2
-    """Episodes of each task, before and after adaptation, that the Fisher matrix is estimated from; the rest uses all."""
+    """Episodes of each task, before and after adaptation, that the Fisher matrix is estimated from;
+    the rest uses all."""
     aim: float = 0.7
-    """Share of max_kl that the full step aims at: the quadratic model falls short of policies that adapt again."""
+    """Share of max_kl that the full step aims at: the quadratic model falls short of policies that
+    adapt again."""
     backtracks: int = 15
     """Tries of the line search, each with 0.8 times the step of the last."""
     alpha_lr: float = 1e-3
@@ -52,11 +54,13 @@ class RLConfig:
     warm_up: float = 0.2
     """Share of the training over which lambda rises from 0."""
     freeze_at: float = 0.7
-    """Share of the training after which small step sizes are set to zero for good and the penalty ends."""
+    """Share of the training after which small step sizes are set to zero for good and the penalty
+    ends."""
     freeze_below: float = 0.1
     """What is small, as a share of alpha_0."""
     memory_budget: str = ""
-    """Instead of lambda: adapting to an episode must fit in this much memory (such as 170kB), exact accounting."""
+    """Instead of lambda: adapting to an episode must fit in this much memory (such as 170kB), exact
+    accounting."""
     val_every: int = 10
     """Meta epochs between two validations."""
     val_tasks: int = 40
@@ -98,13 +102,14 @@ class RLConfig:
             raise ValueError("--seed, --lam, --cg-damping and --freeze-below must not be negative.")
         if self.backtracks < 2:
             raise ValueError(
-                f"--backtracks must be at least 2, got {self.backtracks}: the first try may make the step longer."
+                f"--backtracks must be at least 2, got {self.backtracks}: the first try may make "
+                "the step longer."
             )
         check_budget(self.memory_budget, self.method_row())
         if not 0 <= self.workers <= self.meta_batch:
             raise ValueError(
-                f"--workers must be from 0 to --meta-batch, got {self.workers} for {self.meta_batch} tasks: "
-                "a process without a task has nothing to do."
+                f"--workers must be from 0 to --meta-batch, got {self.workers} for "
+                f"{self.meta_batch} tasks: a process without a task has nothing to do."
             )
 
     def method_row(self) -> Method:
@@ -135,4 +140,5 @@ NAMED: dict[str, RLConfig] = {
     "navigation-paper": RLConfig(),
     "cheetah-velocity-paper": RLConfig(env="cheetah-velocity", meta_batch=40, fisher_episodes=5),
 }
-"""Sec. 4.3: 500 meta epochs of 20 tasks (Half-Cheetah: 40), 20 episodes of 200 steps, one step of size 0.1."""
+"""Sec. 4.3: 500 meta epochs of 20 tasks (Half-Cheetah: 40), 20 episodes of 200 steps, one step of
+size 0.1."""

@@ -1,4 +1,4 @@
-"""Unseen tasks (Sec. 4.3, Table 3): return before and after adaptation with CI95, and what adapting costs."""
+"""Unseen tasks (Sec. 4.3, Table 3): return with CI95, and what adapting costs."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -59,7 +59,8 @@ class ReturnSummary:
     after_median: float
     """Of the tasks: the mean is led by the few that go astray."""
     first_half: float
-    """Return after adaptation in the first half of the steps: others end an episode of navigation after 100."""
+    """Return after adaptation in the first half of the steps: others end an episode of navigation
+    after 100."""
     first_half_ci95: float
     memory_mb: float
     """Mean over tasks of the peak, in the paper's accounting."""

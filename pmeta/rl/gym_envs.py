@@ -1,4 +1,4 @@
-"""The two environments as ordinary Gymnasium ones: `pmeta/Navigation-v0` and `pmeta/CheetahVelocity-v0`."""
+"""The environments for Gymnasium: `pmeta/Navigation-v0` and `pmeta/CheetahVelocity-v0`."""
 
 from typing import Any
 
@@ -41,7 +41,8 @@ class NavigationEnv(gymnasium.Env):
 
 
 class CheetahVelocityEnv(HalfCheetahEnv):
-    """HalfCheetah-v5 with the task's reward and 20 observations. `velocity` fixes the task; else every reset draws one."""
+    """HalfCheetah-v5 with the task's reward and 20 observations. `velocity` fixes the task; else
+    every reset draws one."""
 
     def __init__(self, velocity: float | None = None, **kwargs: Any) -> None:
         self._given = velocity

@@ -1,4 +1,4 @@
-"""What a training run on reinforcement learning writes and shows: the log of the images with returns for accuracies."""
+"""The log of a training run of policies: returns in place of accuracies."""
 
 import time
 from typing import Any, NamedTuple
@@ -46,7 +46,8 @@ class RLLog(Log):
         return "  ".join(parts)
 
     def epoch(self, results: list[Any]) -> None:
-        """Log a validation, and keep the model if it is the best so far among those whose layers are chosen."""
+        """Log a validation, and keep the model if it is the best so far among those whose layers
+        are chosen."""
         summary = summarise(results)
         updates = max(1, round(self.since_epoch["tasks"] / self.config.meta_batch))
         record: dict[str, Any] = {
@@ -84,6 +85,7 @@ class RLLog(Log):
     def line(self, r: dict[str, Any]) -> str:
         """One line for a validation."""
         return (
-            f"{r['epoch']:>5} epochs  return {r['before']:.1f} -> {r['after']:.1f}  "
-            f"val {r['val_before']:.1f} -> {r['val_after']:.2f} ± {r['val_ci95']:.2f}  memory {r['memory_mb']:.2f} MB"
+            f"{r['epoch']:>5} epochs  return {r['before']:.1f} -> {r['after']:.1f}  val "
+            f"{r['val_before']:.1f} -> {r['val_after']:.2f} ± {r['val_ci95']:.2f}  memory "
+            f"{r['memory_mb']:.2f} MB"
         )

@@ -1,4 +1,4 @@
-"""2D navigation (Sec. 4.3): a point in the plane walks to a goal it is not told; all episodes step together in numpy."""
+"""2D navigation (Sec. 4.3): a point in the plane walks to a goal that it is not told."""
 
 from dataclasses import dataclass
 
@@ -10,9 +10,11 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Navigation:
-    """The point starts at 0 and moves by clip(action_scale * action, +-0.1); the reward is minus the distance to the goal.
+    """The point starts at 0 and moves by clip(action_scale * action, +-0.1); the reward is minus
+    the distance to the goal.
 
-    A task is a goal in [-0.5, 0.5]^2, and the state is the position. An episode ends within 0.01 of the goal.
+    A task is a goal in [-0.5, 0.5]^2, and the state is the position. An episode ends within 0.01 of
+    the goal.
 
     >>> env = Navigation()
     >>> x, reward, done = env.step(np.zeros((1, 2)), np.array([[0.3, 0.4]]), np.array([[9.0, 0.5]]))
@@ -23,7 +25,8 @@ class Navigation:
     horizon: int = 200
     """Steps after which an episode is cut off."""
     action_scale: float = 0.1
-    """What an action is multiplied with before it is clipped to +-0.1. MAML's own code has 0.1, pytorch-maml-rl 1."""
+    """What an action is multiplied with before it is clipped to +-0.1. MAML's own code has 0.1,
+    pytorch-maml-rl 1."""
 
     obs_size = 2
     act_size = 2

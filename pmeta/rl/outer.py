@@ -1,4 +1,4 @@
-"""One outer update of few-shot reinforcement learning (Alg. 2 with TRPO, Sec. 4.3): from a state to a state."""
+"""One outer update of policies (Alg. 2 with TRPO, Sec. 4.3)."""
 
 import math
 from collections.abc import Callable
@@ -52,7 +52,8 @@ def collect(
     rngs: list[np.random.Generator],
     discount: float,
 ) -> Batch:
-    """Run `episodes` episodes of every task, adapt to each task from its own, and run as many again."""
+    """Run `episodes` episodes of every task, adapt to each task from its own, and run as many
+    again."""
     before = rollout(env, stack([meta.w] * len(tasks)), tasks, episodes, rngs)
     support = sample(before, discount)
     adapted = [loop.adapt(meta, s) for s in support]
@@ -61,11 +62,12 @@ def collect(
 
 
 def outer_update(outer: Outer, data: Batch, config: RLConfig, group: Group) -> dict[str, float]:
-    """Alg. 2 with TRPO: a natural-gradient step on w and w^atten together, and Eq. 9 with Adam on the step sizes.
+    """Alg. 2 with TRPO: a natural-gradient step on w and w^atten together, and Eq. 9 with Adam on
+    the step sizes.
 
-    The step sizes move first. The line search then takes the largest fraction of the natural step that, with the new step
-    sizes, lowers the surrogate and keeps to the trust region; 0 when there is none. Each process holds its own tasks; all
-    of them take the same step.
+    The step sizes move first. The line search then takes the largest fraction of the natural step
+    that, with the new step sizes, lowers the surrogate and keeps to the trust region; 0 when there
+    is none. Each process holds its own tasks; all of them take the same step.
     """
 
     def mean(sum_of_tasks: Tensor) -> Tensor:
@@ -107,10 +109,12 @@ def outer_update(outer: Outer, data: Batch, config: RLConfig, group: Group) -> d
 def line_search(
     at: Callable[[float], tuple[float, float]], config: RLConfig
 ) -> tuple[float, float, float]:
-    """The fraction of the natural step to take, its gain and its KL divergence, from `at`: fraction -> (gain, KL).
+    """The fraction of the natural step to take, its gain and its KL divergence, from `at`: fraction
+    -> (gain, KL).
 
-    A Fisher matrix from a few episodes can be too large and its step too short: a first try that stays far inside the trust
-    region is lengthened once, to the KL divergence that was aimed at. Then 0.8 of the step at each further try, and 0 at last.
+    A Fisher matrix from a few episodes can be too large and its step too short: a first try that
+    stays far inside the trust region is lengthened once, to the KL divergence that was aimed at.
+    Then 0.8 of the step at each further try, and 0 at last.
     """
     fraction = 1.0
     for j in range(config.backtracks):
@@ -127,8 +131,9 @@ def line_search(
 def check_gradient(flat: Tensor) -> None:
     if not torch.isfinite(flat).all():
         raise DivergedError(
-            "the outer gradient must be finite, got NaN or infinity: the policy has diverged. Go back to the last "
-            "checkpoint and lower the inner step size (alpha_0) or the trust region (max_kl)."
+            "the outer gradient must be finite, got NaN or infinity: the policy has diverged. Go "
+            "back to the last checkpoint and lower the inner step size (alpha_0) or the trust "
+            "region (max_kl)."
         )
 
 
@@ -148,7 +153,8 @@ def shifted(meta: Meta, step: Tensor) -> Meta:
 def differentiate(
     loop: InnerLoop, meta: Meta, data: Batch
 ) -> tuple[dict[str, Tensor], list[Query], Tensor]:
-    """The gradient of the surrogate over alpha and theta, second-order term and all; the queries; the surrogate. Sums."""
+    """The gradient of the surrogate over alpha and theta, second-order term and all; the queries;
+    the surrogate. Sums."""
     loop = replace(loop, second_order=True)
     meta = meta.map(lambda t: t.detach().clone().requires_grad_())
     leaves = {"alpha": meta.alpha, **theta(meta)}
@@ -178,7 +184,8 @@ def step_shares(mask: Tensor) -> Tensor:
 
 
 def fisher_matrices(loop: InnerLoop, meta: Meta, data: Batch, episodes: int) -> list[Fisher]:
-    """J^T F_i J of every task over theta, from its first `episodes` episodes before and after adaptation."""
+    """J^T F_i J of every task over theta, from its first `episodes` episodes before and after
+    adaptation."""
     loop = replace(loop, second_order=True)
     meta = meta.map(lambda t: t.detach().clone().requires_grad_())
     out = []
@@ -201,7 +208,8 @@ def fisher_product(fishers: list[Fisher], v: Tensor) -> Tensor:
 def measure(
     loop: InnerLoop, meta: Meta, data: Batch, queries: list[Query]
 ) -> tuple[Tensor, Tensor]:
-    """Surrogate and KL divergence, sums over the tasks, after adapting again from the same episodes."""
+    """Surrogate and KL divergence, sums over the tasks, after adapting again from the same
+    episodes."""
     loss, divergence = [], []
     for support, query in zip(data.support, queries, strict=True):
         w = loop.adapt(meta, support).w

@@ -1,4 +1,4 @@
-"""Pictures of episodes before and after adaptation: paths to the goal, or velocity over time against the target."""
+"""Pictures of episodes before and after adaptation: paths, or velocity over time."""
 
 from pathlib import Path
 from typing import Any

@@ -23,12 +23,14 @@ CHUNK = 20
 
 
 def restore(path: str) -> tuple[RLConfig, Env, Network, Meta]:
-    """The settings of a run, and the policy of its best checkpoint; layers with alpha = 0 are left alone altogether."""
+    """The settings of a run, and the policy of its best checkpoint; layers with alpha = 0 are left
+    alone altogether."""
     run = Run(path)
     config, best = run.settings(RLConfig), run.load("best")
     if best is None:
         raise ValueError(
-            f"{path} has no best model yet: it is chosen when the layers are; go on with pmeta train."
+            f"{path} has no best model yet: it is chosen when the layers are; go on with pmeta "
+            "train."
         )
     env = make_env(config)
     net, meta = build(config, env)
@@ -39,7 +41,8 @@ def restore(path: str) -> tuple[RLConfig, Env, Network, Meta]:
 def evaluate(
     group: Group, path: str, tasks: int, batch: int | None, seed: int, render: str
 ) -> tuple[list[str], ReturnSummary]:
-    """The names of the layers, and the summary over all tasks; each process of the group takes its share of them."""
+    """The names of the layers, and the summary over all tasks; each process of the group takes its
+    share of them."""
     torch.set_num_threads(1)
     config, env, net, meta = restore(path)
     loop = InnerLoop(net, config.method_row(), policy_gradient, batch=batch)

@@ -1,4 +1,4 @@
-"""Meta-training of policies (Alg. 2, Sec. 4.3): the loop, with validation on the same tasks each time."""
+"""Meta-training of policies (Alg. 2, Sec. 4.3): the loop, and its validation."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -36,10 +36,12 @@ TRAIN, VALIDATION, TEST = range(3)
 def train(group: Group, config: RLConfig) -> dict[str, Any]:
     """Train, or go on with, the run in `config.out`; returns what is known of its best checkpoint.
 
-    Every process of the group holds the same state and makes the same updates; process 0 alone writes and shows."""
+    Every process of the group holds the same state and makes the same updates; process 0 alone
+    writes and shows."""
     if group.size > config.meta_batch:
         raise ValueError(
-            f"each process takes a task of --meta-batch, got {config.meta_batch} for {group.size} processes."
+            f"each process takes a task of --meta-batch, got {config.meta_batch} for {group.size} "
+            "processes."
         )
     torch.set_num_threads(1)  # the matrices are small: --workers uses the other cores better
     with Run(config.out) as run:
@@ -79,7 +81,8 @@ def make_env(config: RLConfig) -> Env:
 
 
 def build(config: RLConfig, env: Env) -> tuple[Network, Meta]:
-    """The policy of a run, and what is trained of it as it is before the training. A sample is an episode."""
+    """The policy of a run, and what is trained of it as it is before the training. A sample is an
+    episode."""
     generator = torch.Generator().manual_seed(config.seed)
     policy = MLPPolicy(env.obs_size, env.act_size)
     initialise(policy, generator)
@@ -88,7 +91,8 @@ def build(config: RLConfig, env: Env) -> tuple[Network, Meta]:
 
 
 def schedule(config: RLConfig) -> Schedule:
-    """The settings of the step sizes, where a memory budget takes the place of the penalty; the trust region moves the rest."""
+    """The settings of the step sizes, where a memory budget takes the place of the penalty; the
+    trust region moves the rest."""
     names = ("alpha_lr", "lam", "warm_up", "freeze_at", "freeze_below")
     settings = {name: getattr(config, name) for name in names} | (
         {"lam": 0.0} if config.memory_budget else {}
@@ -105,7 +109,8 @@ def run_tasks(
     tasks: Sequence[int],
     seed: int = -1,
 ) -> Batch:
-    """Draw the tasks of these numbers, run, adapt and run again. A task is the same whichever others run beside it."""
+    """Draw the tasks of these numbers, run, adapt and run again. A task is the same whichever
+    others run beside it."""
     entropy = config.seed if seed < 0 else seed
     rngs = [
         np.random.default_rng(np.random.SeedSequence(entropy, spawn_key=(*stream, i)))

@@ -1,7 +1,8 @@
-"""Trust-region policy optimisation in the outer loop (Sec. 4.3): a natural-gradient step on what the adapted policies do.
+"""Trust-region policy optimisation in the outer loop (Sec. 4.3): a natural-gradient step.
 
-With J = d w^i / d theta, the derivative of the inner loop, and F_i the Fisher matrix of the adapted policy, the Hessian of
-the KL divergence at the current theta is F = mean_i J^T F_i J. Nothing is dropped: J holds the second-order term.
+With J = d w^i / d theta, the derivative of the inner loop, and F_i the Fisher matrix of the adapted
+policy, the Hessian of the KL divergence at the current theta is F = mean_i J^T F_i J. Nothing is
+dropped: J holds the second-order term.
 """
 
 import math
@@ -24,12 +25,13 @@ class Query:
 
     obs: Tensor  # (E, T, obs)
     target: Tensor  # (E, T, act + 1), as in policy.sample
-    steps: Tensor  # (E, T), the share of each step in a mean over episodes of means over steps; sums to 1
+    steps: Tensor  # (E, T), the share of each step in a mean over episodes; sums to 1
     old: Distribution
 
 
 def surrogate(new: Distribution, query: Query) -> Tensor:
-    """Minus the mean of pi_new / pi_old * A, over the steps of each episode and then over episodes."""
+    """Minus the mean of pi_new / pi_old * A, over the steps of each episode and then over
+    episodes."""
     actions, weight = query.target[..., :-1], query.target[..., -1]
     ratio = torch.exp(log_prob(*new, actions) - log_prob(*query.old, actions))
     return -(ratio * weight).sum() / len(weight)
@@ -50,8 +52,8 @@ def kl(old: Distribution, new: Distribution, steps: Tensor) -> Tensor:
 class Fisher:
     """v -> J^T F_i J v for one task, from the graph of the adapted policy's output over theta.
 
-    J v is had from reverse mode alone: J^T u is linear in u, and the derivative of <J^T u, v> over u is J v. Its graph is
-    built once and serves every step of conjugate gradient.
+    J v is had from reverse mode alone: J^T u is linear in u, and the derivative of <J^T u, v> over
+    u is J v. Its graph is built once and serves every step of conjugate gradient.
     """
 
     def __init__(self, output: Distribution, steps: Tensor, theta: list[Tensor]):
@@ -86,7 +88,8 @@ class Fisher:
 def conjugate_gradient(
     product: Callable[[Tensor], Tensor], b: Tensor, iterations: int
 ) -> tuple[Tensor, Tensor]:
-    """Solve product(x) = b for a symmetric positive definite product: (x, the residual b - product(x)).
+    """Solve product(x) = b for a symmetric positive definite product: (x, the residual b -
+    product(x)).
 
     >>> A = torch.tensor([[4.0, 1.0], [1.0, 3.0]])
     >>> x, residual = conjugate_gradient(lambda v: A @ v, torch.tensor([1.0, 2.0]), iterations=2)
@@ -114,7 +117,8 @@ def natural_step(
     curvature = float(direction @ (gradient - residual))  # x^T F x
     if not (math.isfinite(curvature) and curvature > 0):
         raise DivergedError(
-            f"the Fisher matrix must be positive along the step, got {curvature}: the policy has diverged. Go back to "
-            "the last checkpoint and lower the trust region (max_kl) or raise the damping (cg_damping)."
+            f"the Fisher matrix must be positive along the step, got {curvature}: the policy has "
+            "diverged. Go back to the last checkpoint and lower the trust region (max_kl) or "
+            "raise the damping (cg_damping)."
         )
     return -math.sqrt(2 * max_kl / curvature) * direction

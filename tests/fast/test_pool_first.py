@@ -1,4 +1,5 @@
-"""Pooling first changes no result: neither of the backbones, nor of models that read a norm's output in other ways."""
+"""Pooling first changes no result: neither of the backbones, nor of models that read a norm's
+output in other ways."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,4 +1,5 @@
-"""Conv and normalisation with cheap second derivatives: against PyTorch, and by finite differences (gradcheck)."""
+"""Conv and normalisation with cheap second derivatives: against PyTorch, and by finite differences
+(gradcheck)."""
 
 from collections.abc import Callable
 
@@ -56,7 +57,8 @@ def test_conv_is_pytorchs(name: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_conv_gradients(name: str) -> None:
-    """The three derivatives of <conv(x, w), g>, each with its own first and second derivatives: the set is closed."""
+    """The three derivatives of <conv(x, w), g>, each with its own first and second derivatives: the
+    set is closed."""
     x, w, g, s, _ = case(name)
     shape_x, shape_w = x.detach(), w.detach()
     for f, inputs in (
@@ -69,7 +71,8 @@ def test_conv_gradients(name: str) -> None:
 
 
 def test_conv_of_integers() -> None:
-    """y = w1 x_i + w2 x_{i+1} with w = (1, 2), x = (3, 4, 5), g = (1, 10): three derivatives by hand.
+    """y = w1 x_i + w2 x_{i+1} with w = (1, 2), x = (3, 4, 5), g = (1, 10): three derivatives by
+    hand.
 
     y = (3 + 8, 4 + 10); g(x) = (1, 2 + 10, 20); g(w) = (3 + 40, 4 + 50).
     """

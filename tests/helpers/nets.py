@@ -51,7 +51,8 @@ class Pooled(nn.Module):
 
 
 class Separable(nn.Module):
-    """A user's own model: depthwise-separable and strided, with a residual, average pooling, and batch norm if asked."""
+    """A user's own model: depthwise-separable and strided, with a residual, average pooling, and
+    batch norm if asked."""
 
     def __init__(
         self, width: int = 4, norm: Callable[[int], nn.Module] = lambda c: nn.GroupNorm(2, c)
@@ -111,7 +112,8 @@ def task(shape: tuple[int, ...], n_support: int = 5, n_query: int = 4, seed: int
 def meta_of(
     net: Network, method: Method, inner_steps: int = 2, alpha_0: float = 0.1, seed: int = 4
 ) -> Meta:
-    """A start in which every trained tensor matters: step sizes that differ, and attention with W2 that is not zero."""
+    """A start in which every trained tensor matters: step sizes that differ, and attention with W2
+    that is not zero."""
     meta = init_meta(net, method, inner_steps, alpha_0, generator(seed))
     g = generator(seed + 1)
 

@@ -1,4 +1,5 @@
-"""Sparse meta attention: Alg. 1 by hand and by its promises, the module h, the straight-through gradient."""
+"""Sparse meta attention: Alg. 1 by hand and by its promises, the module h, the straight-through
+gradient."""
 
 import math
 from collections.abc import Callable
@@ -69,7 +70,8 @@ def test_where_the_printed_algorithm_divides_zero_by_zero(
 
 @pytest.mark.parametrize("n", [10, 25, 29, 64])
 def test_rounding_does_not_decide(n: int) -> None:
-    """c of n equal scores reach c / n in exact arithmetic; their sum in float32 falls short of it for n = 25, c = 5."""
+    """c of n equal scores reach c / n in exact arithmetic; their sum in float32 falls short of it
+    for n = 25, c = 5."""
     for c in range(1, n):
         gamma = clip(torch.full((1, n), 1 / n), c / n)
         assert int((gamma == 0).sum()) == c
@@ -93,7 +95,8 @@ def softmax(z: list[float], dtype: torch.dtype = torch.float64) -> Tensor:
 @example(z=[0.0] * 10, rho=0.3, dtype=torch.float32)
 @example(z=[100.0, 0.0, 0.0], rho=0.999, dtype=torch.float32)
 def test_promises(z: list[float], rho: float, dtype: torch.dtype) -> None:
-    """Never all zero, mean 1, at most floor((1 - rho) C) survivors (but one), the order of scores kept."""
+    """Never all zero, mean 1, at most floor((1 - rho) C) survivors (but one), the order of scores
+    kept."""
     pi = softmax(z, dtype)
     gamma = clip(pi, rho)
     survivors = int((gamma > 0).sum())
@@ -154,7 +157,8 @@ def module(c: int, **given: Any) -> dict[str, Tensor]:
 
 
 def test_scores_by_hand() -> None:
-    """z = W2 relu(W1 v + b1) + b2 for v = (1, 2): W1 v + b1 = (3 - 1, -1), so z = (0 * 2 + 5, 3 * 2 - 1) = (5, 5)."""
+    """z = W2 relu(W1 v + b1) + b2 for v = (1, 2): W1 v + b1 = (3 - 1, -1), so z = (0 * 2 + 5, 3 * 2
+    - 1) = (5, 5)."""
     h = module(2, W1=[[1, 1], [1, -1]], b1=[-1, 0], W2=[[0, 7], [3, 7]], b2=[5, -1])
     assert scores(h, torch.tensor([[1.0, 2.0]], dtype=torch.float64), 0.0, None).tolist() == [
         [1, 1]
@@ -165,7 +169,8 @@ def test_scores_by_hand() -> None:
 
 
 def test_the_mean_over_samples_comes_after_the_module() -> None:
-    """relu(v) of (ln 9, 0) and (-ln 9, 0) is (ln 9, 0) and (0, 0), mean (ln 3, 0); the mean of v would be (0, 0)."""
+    """relu(v) of (ln 9, 0) and (-ln 9, 0) is (ln 9, 0) and (0, 0), mean (ln 3, 0); the mean of v
+    would be (0, 0)."""
     v = torch.tensor([[math.log(9), 0], [-math.log(9), 0]], dtype=torch.float64)
     assert scores(module(2), v, 0.0, None)[0].tolist() == pytest.approx([1.5, 0.5])
 
@@ -187,7 +192,8 @@ def test_unit_rms() -> None:
 
 @pytest.mark.parametrize("size", [1e-8, 1e-6, 1e-3, 1.0, 1e3])
 def test_unit_rms_forgets_the_size(size: float) -> None:
-    """The gradients of early layers are 1e-6 and less, in float32: an eps that outweighs their squares would silence them."""
+    """The gradients of early layers are 1e-6 and less, in float32: an eps that outweighs their
+    squares would silence them."""
     v = torch.randn(3, 8, generator=generator())
     torch.testing.assert_close(
         unit_rms(size * v), unit_rms(v), rtol=1e-3 if size < 1e-7 else 1e-5, atol=0

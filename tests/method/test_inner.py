@@ -33,10 +33,11 @@ def half_square(output: Tensor, y: Tensor) -> Tensor:  # (B, 1), (B,) -> (B,)
 
 
 class TestByHand:
-    """out = b a x with a = 1, b = 2, at x = 1, y = 1: the residual is 1, g(a) = b = 2 and g(b) = a = 1.
+    """out = b a x with a = 1, b = 2, at x = 1, y = 1: the residual is 1, g(a) = b = 2 and g(b) = a
+    = 1.
 
-    With step sizes 2 and 1: a' = 1 - 2 * 2 = -3 and b' = 2 - 1 * 1 = 1. Query x = 1, y = 1: the residual is -3 - 1 = -4, so
-    dL/da' = b' * -4 = -4 and dL/db' = a' * -4 = 12.
+    With step sizes 2 and 1: a' = 1 - 2 * 2 = -3 and b' = 2 - 1 * 1 = 1. Query x = 1, y = 1: the
+    residual is -3 - 1 = -4, so dL/da' = b' * -4 = -4 and dL/db' = a' * -4 = 12.
     """
 
     net = take_in(
@@ -72,13 +73,15 @@ class TestByHand:
             da'/da = 1 - 2 b^2 = -7    da'/db = -2 (2ab - 1) = -6
             db'/da = -(2ab - 1) = -3   db'/db = 1 - a^2 = 0
 
-        and dL/da = -4 * -7 + 12 * -3 = -8, dL/db = -4 * -6 + 12 * 0 = 24. In the step sizes: dL/da' * -g(a) = 8, 12 * -1.
+        and dL/da = -4 * -7 + 12 * -3 = -8, dL/db = -4 * -6 + 12 * 0 = 24. In the step sizes: dL/da'
+        * -g(a) = 8, 12 * -1.
         """
         g = self.outer(self.meta([[2, 1]]), METHODS["maml"], second_order=True)
         assert g == {"w/0.weight": [-8], "w/1.weight": [24], "alpha": [8, -12]}
 
     def test_first_order(self) -> None:
-        """The gradients count as constants, so the Jacobian is the identity; the step sizes get the same gradient."""
+        """The gradients count as constants, so the Jacobian is the identity; the step sizes get the
+        same gradient."""
         g = self.outer(self.meta([[2, 1]]), METHODS["maml"], second_order=False)
         assert g == {"w/0.weight": [-4], "w/1.weight": [12], "alpha": [8, -12]}
 
@@ -86,7 +89,8 @@ class TestByHand:
     def test_channel_factors(self, second_order: bool) -> None:
         """a' = a - alpha fw bw b (ab - 1) with alpha = 1, fw = 2, bw = 1 is the same step, and
 
-        dL/dfw = -4 * -(1 * 1 * 2) = 8, dL/dbw = -4 * -(1 * 2 * 2) = 16, dL/dalpha = -4 * -(2 * 1 * 2) = 16, in either order.
+        dL/dfw = -4 * -(1 * 1 * 2) = 8, dL/dbw = -4 * -(1 * 2 * 2) = 16, dL/dalpha = -4 * -(2 * 1 *
+        2) = 16, in either order.
         """
         factors = {"0.fw.alpha": torch.tensor([2.0]), "0.bw.alpha": torch.tensor([1.0])}
         g = self.outer(
@@ -102,8 +106,9 @@ class TestByHand:
         )
 
     def test_two_steps(self) -> None:
-        """From (a, b) = (1, 2) half steps: (1 - 2/2, 2 - 1/2) = (0, 3/2). There ab - 1 = -1, g(a) = -3/2, g(b) = 0, and a step
-        with 2 and 4 gives (3, 3/2); eight samples that are all alike change nothing."""
+        """From (a, b) = (1, 2) half steps: (1 - 2/2, 2 - 1/2) = (0, 3/2). There ab - 1 = -1, g(a) =
+        -3/2, g(b) = 0, and a step with 2 and 4 gives (3, 3/2); eight samples that are all alike
+        change nothing."""
         meta = self.meta([[0.5, 0.5], [2, 4]])
         support = (self.x.expand(8, 1), self.y.expand(8))
         w = InnerLoop(self.net, METHODS["maml"], half_square).adapt(meta, support).w
@@ -111,11 +116,13 @@ class TestByHand:
 
 
 def test_attention_gets_its_gradient_in_first_order() -> None:
-    """With two channels, where softmax is not constant: dL/db2 of the forward module, derived below.
+    """With two channels, where softmax is not constant: dL/db2 of the forward module, derived
+    below.
 
-    A layer w (1 x 2) at w = (0, 0), then a head v = 1; x = (1, 1), y = -1. The residual is 1 and g(w) = (1, 1). With b2 = 0 the
-    scores are gamma = 2 softmax(0, 0) = (1, 1), so w' = (0, 0) - 2 (1, 1), v' = 1 - 1 * 0 = 1. At the query x = (1, 0), y = 0
-    the loss is w'_1^2 / 2 with derivative -2 in w'_1 and in gamma_1 -2 * -2 = 4. Softmax: dgamma_1/db2 = 2 (1/4, -1/4).
+    A layer w (1 x 2) at w = (0, 0), then a head v = 1; x = (1, 1), y = -1. The residual is 1 and
+    g(w) = (1, 1). With b2 = 0 the scores are gamma = 2 softmax(0, 0) = (1, 1), so w' = (0, 0) - 2
+    (1, 1), v' = 1 - 1 * 0 = 1. At the query x = (1, 0), y = 0 the loss is w'_1^2 / 2 with
+    derivative -2 in w'_1 and in gamma_1 -2 * -2 = 4. Softmax: dgamma_1/db2 = 2 (1/4, -1/4).
     """
     net = take_in(
         nn.Sequential(nn.Linear(2, 1, bias=False), nn.Linear(1, 1, bias=False)), torch.zeros(1, 2)
@@ -207,7 +214,8 @@ def test_micro_batches_change_nothing_without_attention(batch: int, vectorised: 
 def test_vectorised_accumulation_is_the_looped_one(
     model: type[nn.Module], batch: int | None
 ) -> None:
-    """Values and outer gradients, with clipping, over 7 samples; the last micro-batch of 2 or 3 has a single sample."""
+    """Values and outer gradients, with clipping, over 7 samples; the last micro-batch of 2 or 3 has
+    a single sample."""
     shape = SHAPE if model is Residual else (2, 8, 8)
     net = network(model(), shape)
     meta = meta_of(net, ATTENTION).map(lambda t: t.requires_grad_())
@@ -244,7 +252,8 @@ def test_vectorised_ablations_are_the_looped_ones(sparse_fw: str, sparse_bw: str
 
 
 def test_batch_norm_runs_micro_batches_one_by_one() -> None:
-    """Its statistics are those of the micro-batch, so vectorised or not, batch 2 differs from the whole set, alike."""
+    """Its statistics are those of the micro-batch, so vectorised or not, batch 2 differs from the
+    whole set, alike."""
     net = network(Separable(4, batch_norm), (2, 8, 8), batch_norm=True)
     meta, support = meta_of(net, METHODS["maml"], 1), task((2, 8, 8))[:2]
     results = {
@@ -259,7 +268,8 @@ def test_batch_norm_runs_micro_batches_one_by_one() -> None:
 
 
 def test_sparse_x_is_what_the_layer_sees() -> None:
-    """Table 7: gamma_fw on x_{l-1} itself, by hand for one fc layer before the head; the others' x is dense."""
+    """Table 7: gamma_fw on x_{l-1} itself, by hand for one fc layer before the head; the others' x
+    is dense."""
     first = nn.Linear(4, 3)
     net = network(nn.Sequential(first, nn.Tanh(), nn.Linear(3, 3)), (4,))
     method = replace(ATTENTION, sparse_fw="x", clip_ratio_bw=None)
@@ -280,7 +290,8 @@ def test_sparse_x_is_what_the_layer_sees() -> None:
 
 
 def test_sparse_g_y_goes_on_down() -> None:
-    """Table 7: of two linear layers below the head the lower one gets a gradient that has passed the upper one's gamma_bw."""
+    """Table 7: of two linear layers below the head the lower one gets a gradient that has passed
+    the upper one's gamma_bw."""
     net = network(
         nn.Sequential(nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False), nn.Linear(4, 3)),
         (4,),
@@ -328,7 +339,8 @@ ABLATIONS = {
 @pytest.mark.parametrize("batch", [None, 1])
 @pytest.mark.parametrize("name", [*METHODS, *ABLATIONS])
 def test_a_users_own_model(name: str, batch: int | None, norm: str) -> None:
-    """All methods and ablations on a depthwise-separable net with a residual, in float32 as the user has it."""
+    """All methods and ablations on a depthwise-separable net with a residual, in float32 as the
+    user has it."""
     model = Separable(8, batch_norm) if norm == "batch" else Separable(8)
     net = take_in(model, torch.zeros(1, 2, 8, 8), batch_norm=norm == "batch")
     method = {**METHODS, **ABLATIONS}[name]
@@ -389,7 +401,7 @@ def test_empty_support() -> None:
 def test_alpha_of_the_wrong_shape(shape: tuple[int, ...]) -> None:
     net = network(Residual(), SHAPE)
     meta = replace(meta_of(net, METHODS["maml"]), alpha=torch.ones(shape))
-    message = rf"a row for each step, at least one, and a column for each of the 7 layers, got shape \({shape[0]},"
+    message = rf"a column for each of the 7 layers, got shape \({shape[0]},"
     with pytest.raises(ValueError, match=message):
         InnerLoop(net, METHODS["maml"]).adapt(meta, task(SHAPE)[:2])
 

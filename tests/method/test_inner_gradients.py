@@ -1,8 +1,10 @@
-"""The outer gradient through the inner loop against float64 finite differences, with rho = 0, where Alg. 1 is smooth.
+"""The outer gradient through the inner loop against float64 finite differences, with rho = 0, where
+Alg. 1 is smooth.
 
-The kinks that remain are LeakyReLU and ReLU in the networks, the changes of winner in max-pooling, and the ReLU in the
-attention module. Differences over a step h that straddles one are off by far more than the tolerance, over a smaller step they
-are not; a wrong gradient is off at every step. So the derivative must be met at one of three steps.
+The kinks that remain are LeakyReLU and ReLU in the networks, the changes of winner in max-pooling,
+and the ReLU in the attention module. Differences over a step h that straddles one are off by far
+more than the tolerance, over a smaller step they are not; a wrong gradient is off at every step. So
+the derivative must be met at one of three steps.
 """
 
 from collections.abc import Callable
@@ -53,7 +55,8 @@ def central(f: Callable[[float], float], h: float) -> float:
 
 
 def error(f: Callable[[float], float], expected: float) -> float:
-    """How far the derivative of f at 0 is from the expected one, relative, at the first of three steps that has no kink."""
+    """How far the derivative of f at 0 is from the expected one, relative, at the first of three
+    steps that has no kink."""
     errors = []
     for h in (5e-5, 1e-5, 2e-6):
         errors.append(abs(central(f, h) - expected) / abs(expected))
@@ -103,7 +106,8 @@ def check_outer_gradient(
     ("name", "batch"), [("residual", None), ("separable", 1), ("signal", 1), ("pooled", 2)]
 )
 def test_attention(name: str, batch: int | None) -> None:
-    """In w, alpha and every attention parameter; micro-batches of 2 leave one of a single sample behind."""
+    """In w, alpha and every attention parameter; micro-batches of 2 leave one of a single sample
+    behind."""
     model, shape = NETS[name]
     net = network(model(), shape)
     loop = InnerLoop(net, ATTENTION, batch=batch, second_order=True)
@@ -140,7 +144,8 @@ def test_ablations(method: Method) -> None:
 
 
 def test_three_steps_with_frozen_layers() -> None:
-    """Different layers live at different steps; a frozen layer still gets its outer gradient through the others."""
+    """Different layers live at different steps; a frozen layer still gets its outer gradient
+    through the others."""
     net = network(Residual(), (2, 6, 6))
     meta = meta_of(net, ATTENTION, inner_steps=3, alpha_0=0.5)
     mask = torch.ones_like(meta.mask)

@@ -36,7 +36,8 @@ def test_updates_are_what_is_neither_masked_nor_zero() -> None:
 
 
 def test_a_parameter_that_stands_alone() -> None:
-    """log_std has a step size but no scores; it belongs to the body: ANIL leaves it, BOIL updates it."""
+    """log_std has a step size but no scores; it belongs to the body: ANIL leaves it, BOIL updates
+    it."""
     net = take_in(MLPPolicy(3, 2, (4,)), torch.zeros(1, 3), ("log_std",))
     assert init_meta(net, METHODS["anil"], 1, 0.1, generator()).mask.tolist() == [
         [False, True, False]

@@ -38,7 +38,8 @@ def test_adam_by_hand() -> None:
         [0.9, 1.1], abs=1e-8
     )  # the first step is the rate, whatever the gradient
     adam_step(w, torch.tensor([-1.0, -0.5]).double(), first, second, 0.1, 2)
-    # first moment (0.9 * 0.2 - 0.1) / (1 - 0.81) = 8 / 19, second (0.999 * 0.004 + 0.001) / (1 - 0.998001) = 4996 / 1999
+    # first moment (0.9 * 0.2 - 0.1) / (1 - 0.81) = 8 / 19,
+    # second (0.999 * 0.004 + 0.001) / (1 - 0.998001) = 4996 / 1999
     assert w.tolist() == pytest.approx([0.9 - 0.1 * 8 / 19 / math.sqrt(4996 / 1999), 1.2], abs=1e-8)
 
 
@@ -240,6 +241,9 @@ def test_ten_bad_updates_in_a_row_are_an_error(residual: Network) -> None:
         outer.update(gradients(outer, skipped=skipped))
         outer.check_finite()
     outer.update(gradients(outer, skipped=1))
-    message = r"^loss or gradient was not finite in 10 updates in a row, the last of them update 20: lower lr or alpha_0\. Kept\.$"
+    message = (
+        "^loss or gradient was not finite in 10 updates in a row, the last of them update 20: "
+        r"lower lr or alpha_0\. Kept\.$"
+    )
     with pytest.raises(ValueError, match=message):
         outer.check_finite(" Kept.")

@@ -107,9 +107,10 @@ def test_bound_of_mu_fw_by_method(two: Network) -> None:
     assert mu_fw_bound(two, Method("sparse x", scores="attention", sparse_fw="x")) == {}
 
 
-# In words, batch 1 of 5 samples. Both layers: x is stored (4), a bit of the ReLU (1), its output (3); at the backward pass of
-# the head g(y) and g(x) beside that (5); accumulators 15 + 8: 36 words. The head alone: 7 at the first layer, 8: 15 words. The
-# first layer alone: 4 + 1 stored, 3 + 2 at the head, 15: 25 words.
+# In words, batch 1 of 5 samples. Both layers: x is stored (4), a bit of the ReLU (1), its output
+# (3); at the backward pass of the head g(y) and g(x) beside that (5); accumulators 15 + 8: 36
+# words. The head alone: 7 at the first layer, 8: 15 words. The first layer alone: 4 + 1 stored,
+# 3 + 2 at the head, 15: 25 words.
 @pytest.mark.parametrize(
     ("alpha", "budget", "kept"),
     [
@@ -131,7 +132,10 @@ def test_budget_by_hand(two: Network, alpha: list[float], budget: int, kept: lis
 
 
 def test_a_budget_that_cannot_be_met(two: Network) -> None:
-    message = "^memory budget of 59 bytes is too small to update any layer: 2 alone takes 60, give at least that.$"
+    message = (
+        "^memory budget of 59 bytes is too small to update any layer: 2 alone takes 60, "
+        "give at least that.$"
+    )
     with pytest.raises(ValueError, match=message):
         fit_budget(two, meta_with(two, [[0.1, 0.1]]), METHODS["pmeta-lr"], 59, samples=5)
 

@@ -35,7 +35,8 @@ def test_weight_gradients_are_those_of_autograd(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in NETS if name != "batch norm"])
 def test_scores_multiply_the_gradient_of_each_sample(name: str) -> None:
-    """gamma_bw[f] gamma_fw[c] g(w)[f, c] sample by sample (Eqs. 12 and 13), a bias by gamma_bw alone; shared and by rows."""
+    """gamma_bw[f] gamma_fw[c] g(w)[f, c] sample by sample (Eqs. 12 and 13), a bias by gamma_bw
+    alone; shared and by rows."""
     net, shape = NETS[name]()
     w, x, u = net.weights(), draw(3, *shape), draw(3, 3, seed=1)
     output, tape = forward(net, w, x, net.layers)
@@ -91,7 +92,8 @@ def test_mixed_scores() -> None:
 
 
 def test_scores_that_miss_each_other() -> None:
-    """Of a norm (as of a depthwise conv) both scores are of the same channels: if none survives both, none is updated."""
+    """Of a norm (as of a depthwise conv) both scores are of the same channels: if none survives
+    both, none is updated."""
     net = network(Residual(), (2, 6, 6))
     norm, x, g = net.layers[1], draw(2, 4, 6, 6), draw(2, 4, 6, 6, seed=1)
     fw, bw = torch.tensor([[2.0, 2, 0, 0]]).double(), torch.tensor([[0.0, 0, 2, 2]]).double()

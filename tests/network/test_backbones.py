@@ -16,7 +16,8 @@ def names(model: nn.Module, shape: tuple[int, ...], extra: tuple[str, ...] = ())
 
 
 def test_four_conv() -> None:
-    """Nine layers (Sec. 4.4); 3 * 32 * 9 + 3 * 32 * 32 * 9 conv words, 4 * 64 norm words, 800 * 5 + 5 fc words."""
+    """Nine layers (Sec. 4.4); 3 * 32 * 9 + 3 * 32 * 32 * 9 conv words, 4 * 64 norm words, 800 * 5 +
+    5 fc words."""
     model = FourConv()
     assert names(model, (3, 84, 84)) == [
         f"{kind}{b}" for b in range(1, 5) for kind in ("conv", "norm")

@@ -123,7 +123,8 @@ def test_max_pooling_in_one_dimension() -> None:
 
 
 def test_relu_is_counted_before_max_pooling() -> None:
-    """They commute; in either order the list is that of the paper, so that the same network costs the same."""
+    """They commute; in either order the list is that of the paper, so that the same network costs
+    the same."""
     orders = [(nn.ReLU(), nn.MaxPool2d(3)), (nn.MaxPool2d(3), nn.ReLU())]
     first, second = (
         ops(nn.Sequential(nn.Conv2d(2, 3, 1), *order, nn.Conv2d(3, 4, 1)), (2, 6, 6))

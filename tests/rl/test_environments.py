@@ -103,7 +103,8 @@ def test_cheetah_equals_half_cheetah_v5_step_for_step():
 
 
 def test_cheetah_stays_with_gymnasiums_warm_started_solver():
-    """Left as it is, Gymnasium's solver starts from its last solution: the same to its tolerance, until chaos sets in."""
+    """Left as it is, Gymnasium's solver starts from its last solution: the same to its tolerance,
+    until chaos sets in."""
     env = CheetahVelocity()
     theirs, state, rng = half_cheetah(seed=4)
     for _ in range(20):

@@ -44,7 +44,8 @@ def test_summary_by_hand():
 
 
 def test_returns_of_a_task_by_hand():
-    """Two episodes of four steps: the mean of their sums, and of the sums over their first two steps."""
+    """Two episodes of four steps: the mean of their sums, and of the sums over their first two
+    steps."""
     config = RLConfig(episodes=2, horizon=4)
     env = make_env(config)
     net, meta = build(config, env)

@@ -104,7 +104,10 @@ def test_same_seeds_same_episodes_whichever_tasks_run_beside():
 def test_nan_actions_end_in_a_clear_error():
     weights = policies(3)
     weights[1]["fc2.weight"] = torch.full_like(weights[1]["fc2.weight"], math.nan)
-    message = r"actions must be finite, .* at step 0 in task 1 of 3: it has diverged\. Go back to the last checkpoint"
+    message = (
+        r"actions must be finite, .* at step 0 in task 1 of 3: it has diverged\. "
+        "Go back to the last checkpoint"
+    )
     with pytest.raises(DivergedError, match=message):
         rollout(
             Navigation(horizon=5), stack(weights), np.zeros((3, 2)) + 0.3, 2, generators(0, 1, 2)
@@ -183,8 +186,8 @@ class LinearPolicy(nn.Module):
 
 
 def test_policy_gradient_by_hand():
-    """One episode of two steps, w = 2, b = 1, sigma = 1: d/dw is the mean of -A (a - mu) s, d/dlog(sigma) that of
-    -A ((a - mu)^2 - 1).
+    """One episode of two steps, w = 2, b = 1, sigma = 1: d/dw is the mean of -A (a - mu) s,
+    d/dlog(sigma) that of -A ((a - mu)^2 - 1).
 
     s = 1, a = 4, A = 3: mu = 3, a - mu = 1;   s = 2, a = 3, A = -1: mu = 5, a - mu = -2.
     """
@@ -223,7 +226,8 @@ def test_sample_weighs_each_episode_by_its_own_length():
 
 @pytest.mark.parametrize("name", ["maml", "anil", "boil", "maml++", "pmeta-lr"])
 def test_accumulating_over_20_episodes_equals_the_batch(name):
-    """On the device an episode is a sample: 20 backward passes, one at a time, give the update of all at once."""
+    """On the device an episode is a sample: 20 backward passes, one at a time, give the update of
+    all at once."""
     policy = MLPPolicy(2, 2)
     initialise(policy, torch.Generator().manual_seed(0))
     net = take_in(policy, torch.zeros(1, 12, 2), extra=("log_std",))

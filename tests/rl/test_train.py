@@ -74,7 +74,8 @@ def metrics(path):
 
 
 def spy_on_run_tasks(monkeypatch, module):
-    """A list that fills with the stream, the tasks, the micro-batch and the seed, if any, of each call."""
+    """A list that fills with the stream, the tasks, the micro-batch and the seed, if any, of each
+    call."""
     calls = []
 
     def spy(config, env, loop, meta, stream, tasks, *seed):
@@ -137,7 +138,8 @@ def test_a_memory_budget_takes_the_place_of_lambda():
 
 
 def test_training_and_validation_draw_from_their_own_streams(tmp_path, monkeypatch):
-    """New tasks for every update, and the same ones, adapted to an episode at a time, for every validation."""
+    """New tasks for every update, and the same ones, adapted to an episode at a time, for every
+    validation."""
     calls = spy_on_run_tasks(monkeypatch, rl_train)
     train(Group(), small(tmp_path / "run", meta_batch=2, val_tasks=3))
     validation = ((VALIDATION, 0), [0, 1, 2], 1)

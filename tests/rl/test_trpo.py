@@ -1,4 +1,5 @@
-"""The trust-region update: Fisher product, conjugate gradient, line search, in float64 where numbers are compared."""
+"""The trust-region update: Fisher product, conjugate gradient, line search, in float64 where
+numbers are compared."""
 
 import dataclasses
 import math
@@ -152,10 +153,12 @@ def test_kl_equals_torch_distributions_and_is_zero_at_the_same_policy():
 
 
 def test_surrogate_and_kl_by_hand():
-    """The policy gives N(1, 2^2) and N(0, 1) to the two parts of an action wherever it is; the old one gave N(0, 1) to both.
+    """The policy gives N(1, 2^2) and N(0, 1) to the two parts of an action wherever it is; the old
+    one gave N(0, 1) to both.
 
-    pi_new / pi_old is exp(a^2 / 2 - (a - 1)^2 / 8) / 2 for the first part a of the action and 1 for the second, KL(old || new)
-    is log 2 + (1 + 1) / (2 * 4) - 1 / 2 for the first and 0 for the second.
+    pi_new / pi_old is exp(a^2 / 2 - (a - 1)^2 / 8) / 2 for the first part a of the action and 1 for
+    the second, KL(old || new) is log 2 + (1 + 1) / (2 * 4) - 1 / 2 for the first and 0 for the
+    second.
     """
     loop, meta, data = problem("maml")
     fixed = {"w/fc3.weight": torch.zeros(2, 100), "w/fc3.bias": torch.tensor([1.0, 0.0])}
