@@ -2,10 +2,11 @@
 
     python benchmarks/device.py
 
-prints, for MAML and for p-Meta with a typical mask (conv3, conv4 and fc live), the time of one adaptation step and the peak
-memory of each, measured in one run, and writes them to benchmarks/device.json. PyTorch runs with its own operations, and with
-our kernels for meta-training, which are faster. Times are medians of alternating measurements, so that all meet the same
-machine; memory is what the operating system counts above the loaded model.
+prints, for MAML and for p-Meta with a typical mask (conv3, conv4 and fc live), the time of one
+adaptation step and the peak memory of each, measured in one run, and writes them to
+benchmarks/device.json. PyTorch runs with its own operations, and with our kernels for
+meta-training, which are faster. Times are medians of alternating measurements, so that all meet
+the same machine; memory is what the operating system counts above the loaded model.
 """
 
 import json
@@ -60,7 +61,9 @@ def setup(case: str) -> tuple[Network, Meta, Exported, np.ndarray]:
 
 
 def times(case: str) -> dict[str, float]:
-    """Milliseconds of one step: the engine; one sample at a time PyTorch, and with our kernels; all samples in one pass."""
+    """Milliseconds of one step of the engine and of PyTorch.
+
+    PyTorch takes one sample at a time, the same with our kernels, and all samples in one pass."""
     net, meta, exported, raw = setup(case)
     x, y = torch.from_numpy(raw).float() / 255, torch.arange(N)
     model, method = DeviceModel(exported.data), METHODS[CASES[case][0]]
@@ -83,7 +86,7 @@ def times(case: str) -> dict[str, float]:
 
 
 def torch_peak(case: str) -> int:
-    """Bytes that PyTorch's adaptation adds to the process at its peak; run in a process of its own."""
+    """Bytes that PyTorch's adaptation adds to a process of its own at its peak."""
     net, meta, _, raw = setup(case)
     x, y = torch.from_numpy(raw).float() / 255, torch.arange(N)
     Path("/proc/self/clear_refs").write_text("5")

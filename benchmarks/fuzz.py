@@ -1,8 +1,9 @@
-"""Hostile files for the engine: 1,000,000 mutated models or 5 minutes, whichever is first, under AddressSanitizer and UBSan.
+"""Hostile files for the engine under AddressSanitizer and UBSan.
 
     python benchmarks/fuzz.py [seconds]
 
-Ends with exit code 0 and the numbers of files when nothing was found, else with the sanitizer's report.
+1,000,000 mutated models or 5 minutes, whichever is first. Ends with exit code 0 and the numbers of
+files when nothing was found, else with the sanitizer's report.
 """
 
 import subprocess

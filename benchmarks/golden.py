@@ -1,21 +1,27 @@
-"""The golden comparison on pictures of one's own: the engine against PyTorch, 4Conv in full size, 5-way 1-shot.
+"""The golden comparison on your own pictures: the engine against PyTorch, 4Conv in full size.
 
-    python benchmarks/golden.py FOLDER [--tasks 100] [--runs RUN ...] [--train resnet12 mlp depthwise]
+    python benchmarks/golden.py FOLDER [--tasks 100] [--runs RUN ...] \\
+        [--train resnet12 mlp depthwise]
 
-FOLDER holds train/<class>/, val/<class>/ and test/<class>/, or classes alone. The models are those of the runs,
-and others that are meta-trained here for a moment (60 tasks, MAML and p-Meta): ResNet12 with a quarter of its channels, an MLP,
-the depthwise model of the tests. Without any, 4Conv of all six methods with weights drawn at random. Of each model it prints
+FOLDER holds train/<class>/, val/<class>/ and test/<class>/, or classes alone. Tasks are 5-way
+1-shot. The models are those of the runs, and others that are meta-trained here for a moment (60
+tasks, MAML and p-Meta): ResNet12 with a quarter of its channels, an MLP, the depthwise model of
+the tests. Without any, 4Conv of all six methods with weights drawn at random. For each model it
+prints
 
-- of one step, of the worst step and layer in the median of five tasks: how far a step of the engine, and one of PyTorch in
-  float32, ends from that of PyTorch in float64 from the same weights, relative to the largest weight; and the engine's relative
-  to the length of the step. Then the first two again in the worst task (one pixel beyond a kink decides it);
-- after all steps, over all tasks: how far the engine's weights are from PyTorch's (norm of the difference over norm of the
-  weights of the worst tensor) in the median and in the worst task, in how many tasks within 1e-4, the same of
-  PyTorch in float32 against float64, and on how many queries the predictions agree.
+- of one step, of the worst step and layer in the median of five tasks: how far a step of the
+  engine, and one of PyTorch in float32, ends from that of PyTorch in float64 from the same
+  weights, relative to the largest weight; and the engine's relative to the length of the step.
+  Then the first two again in the worst task (one pixel beyond a kink decides it);
+- after all steps, over all tasks: how far the engine's weights are from PyTorch's (norm of the
+  difference over norm of the weights of the worst tensor) in the median and in the worst task, in
+  how many tasks within 1e-4, the same of PyTorch in float32 against float64, and on how many
+  queries the predictions agree.
 
-Ends with exit code 1 where the median step breaks the rule in tests/device_golden.py, where after all steps the engine is
-within 1e-4 of PyTorch in fewer tasks than PyTorch's float32 is of its float64 less five in a hundred, or where predictions
-agree on 99.5 % of the queries or fewer.
+Ends with exit code 1 where the median step breaks the rule in tests/helpers/device_golden.py,
+where after all steps the engine is within 1e-4 of PyTorch in fewer tasks than PyTorch's float32
+is of its float64 less five in a hundred, or where predictions agree on 99.5 % of the queries or
+fewer.
 """
 
 import sys
@@ -77,7 +83,7 @@ def case(net: Network, meta: Meta, method: Method) -> Case:
 
 
 def drawn(name: str, shape: tuple[int, int, int]) -> Case:
-    """4Conv with weights, step sizes and attention drawn at random; p-Meta updates what it typically does."""
+    """4Conv with everything drawn at random; p-Meta updates the layers that it typically does."""
     generator = torch.Generator().manual_seed(0)
     net = take_in(initialise(FourConv(image=shape), generator), torch.zeros(1, *shape))
     live = ("conv3", "conv4", "fc") if name.startswith("pmeta") else None
@@ -92,7 +98,7 @@ def seen(kind: str, images: ImageSet) -> ImageSet:
 
 
 def meta_trained(kind: str, name: str, images: ImageSet) -> Case:
-    """A model after some updates of first-order meta-training; p-Meta updates its last five layers."""
+    """A model after a little first-order meta-training; p-Meta updates its last five layers."""
     generator = torch.Generator().manual_seed(0)
     net = take_in(initialise(MODELS[kind](), generator), torch.zeros(1, *images.shape))
     meta = init_meta(net, METHODS[name], 5, 0.01, generator)
@@ -153,8 +159,9 @@ def compare_adapted(name: str, c: Case, images: ImageSet, tasks: int) -> bool:
     (middle, single_middle), (worst, single_worst) = np.median(apart, axis=0), np.max(apart, axis=0)
     near, single_near = (np.array(apart) <= TOLERANCE).sum(0)
     print(
-        f"{name:16} {middle:>12.1e} {worst:>10.1e} {near:>5} of {tasks} {single_middle:>12.1e} {single_worst:>10.1e} "
-        f"{single_near:>5} of {tasks} {agree:>8} of {total}",
+        f"{name:16} {middle:>12.1e} {worst:>10.1e} {near:>5} of {tasks} "
+        f"{single_middle:>12.1e} {single_worst:>10.1e} {single_near:>5} of {tasks} "
+        f"{agree:>8} of {total}",
         flush=True,
     )
     return bool(near >= single_near - 0.05 * tasks) and agree > 0.995 * total

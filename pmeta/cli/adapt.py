@@ -16,7 +16,7 @@ from rich.table import Table
 from pmeta import zoo
 from pmeta.data.decode import UNREADABLE, decode
 from pmeta.data.sources import Member, is_hidden, read
-from pmeta.device.binding import Adaptation, DeviceModel, EngineError, load
+from pmeta.device import Adaptation, DeviceModel, EngineError, load
 
 
 @dataclass(frozen=True)

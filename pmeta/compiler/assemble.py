@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pmeta.compiler.ir import Instr, Model, Program, Ref, Unit
-from pmeta.device.format import RawProgram
+from pmeta.device.format import Geom, RawProgram
 from pmeta.device.instructions import NONE, RawInstr
 
 
@@ -14,7 +14,7 @@ class Assembled:
 
     programs: list[RawProgram] = field(default_factory=list)
     instrs: list[RawInstr] = field(default_factory=list)
-    geoms: list[tuple[int, ...]] = field(default_factory=list)
+    geoms: list[Geom] = field(default_factory=list)
 
 
 def assemble(
@@ -25,7 +25,7 @@ def assemble(
     for p in programs:
         assembler.add(p, state)
     made = assembler.made
-    made.geoms = [tuple(model.nodes[n].geom or ()) for n in assembler.geoms]
+    made.geoms = [geom for n in assembler.geoms if (geom := model.nodes[n].geom)]
     return made
 
 

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from pmeta.compiler.emitter import Emitter, Size
 from pmeta.compiler.fuse import Stage
 from pmeta.compiler.ir import ACTS, LANES, NOTHING, Instr, Ref, instr
-from pmeta.compiler.read_model import Geom, Node
+from pmeta.compiler.read_model import Node
+from pmeta.device.format import Geom
 
 
 def stage_backward(e: Emitter, s: int, stage: Stage) -> None:

@@ -9,45 +9,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from pmeta.device.format import Geom
+
 Shape = tuple[int, ...]
-
-
-class Geom(NamedTuple):
-    """A convolution or a pooling window, the words of the file in their order.
-
-    1-D layers have h = kh = 1."""
-
-    c_in: int
-    h: int
-    w: int
-    c_out: int
-    ho: int
-    wo: int
-    kh: int
-    kw: int
-    sh: int
-    sw: int
-    ph: int
-    pw: int
-    dh: int
-    dw: int
-    groups: int
-
-    @property
-    def depth(self) -> int:
-        """Inputs of one output pixel of one channel."""
-        return self.c_in // self.groups * self.kh * self.kw
-
-    @property
-    def longest(self) -> int:
-        """The longest of kernel, stride, padding and dilation."""
-        kernel, stride = (self.kh, self.kw), (self.sh, self.sw)
-        return max(*kernel, *stride, self.ph, self.pw, self.dh, self.dw)
-
-    def index_bytes(self, channels: int) -> int:
-        """Places of the maxima: two bits in windows of up to 4 pixels, else a byte."""
-        n = channels * self.ho * self.wo
-        return -(-n // 4) if self.kh * self.kw <= 4 else n
 
 
 @dataclass(frozen=True)

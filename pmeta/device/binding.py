@@ -3,8 +3,6 @@
 import ctypes
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from ctypes import POINTER, c_char_p, c_float, c_int, c_size_t, c_uint32, c_void_p
-from functools import cache
 from math import prod
 from pathlib import Path
 from time import perf_counter
@@ -12,68 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pmeta.base import native
 from pmeta.base.files import write_atomically
-from pmeta.device import format as flatfile
-
-ENGINE = Path(__file__).parent / "engine"
-"""The C files of the engine."""
-
-
-class _Model(ctypes.Structure):
-    """pmeta_model of pmeta.h."""
-
-    _fields_ = (
-        *[
-            (name, c_size_t)
-            for name in ("arena_bytes", "infer_bytes", "state_bytes", "input_bytes")
-        ],
-        *[
-            (name, c_uint32)
-            for name in ("input_type", "outputs", "rows", "steps", "batch", "classes")
-        ],
-        *[(name, c_void_p) for name in ("file", "arena")],
-        *[(name, c_size_t) for name in ("file_bytes", "arena_given", "high_water")],
-        *[(name, c_uint32) for name in ("support", "fed", "in_batch", "step", "phase")],
-        ("x", c_void_p),
-    )
-
-
-_CALLS: dict[str, tuple[Any, ...]] = {
-    "pmeta_open": (POINTER(_Model), c_void_p, c_size_t),
-    "pmeta_start": (POINTER(_Model), c_void_p, c_size_t),
-    "pmeta_infer": (POINTER(_Model), c_void_p, c_void_p),
-    "pmeta_classes": (POINTER(_Model), c_uint32),
-    "pmeta_begin": (POINTER(_Model), c_uint32),
-    "pmeta_feed": (POINTER(_Model), c_void_p, c_uint32, POINTER(c_float)),
-    "pmeta_step": (POINTER(_Model),),
-    "pmeta_forward": (POINTER(_Model), c_void_p, c_void_p),
-    "pmeta_backward": (POINTER(_Model), c_void_p),
-    "pmeta_reset": (POINTER(_Model),),
-    "pmeta_read_state": (POINTER(_Model), c_void_p, c_size_t),
-    "pmeta_write_state": (POINTER(_Model), c_void_p, c_size_t),
-}
-
-
-class EngineError(ValueError):
-    """A call that the engine refused, with its reason."""
-
-
-@cache
-def library(path: Path | None = None) -> ctypes.CDLL:
-    """The engine, loaded once."""
-    try:
-        path = path or native.find(ENGINE, "_engine")
-        lib = ctypes.CDLL(str(path))
-    except OSError as error:
-        raise native.CompileError(
-            f"cannot load the engine ({error}): set TMPDIR to a folder that may hold programs, or install a wheel of p-meta."
-        ) from None
-    for name, types in _CALLS.items():
-        getattr(lib, name).argtypes = types
-    lib.pmeta_high_water.argtypes, lib.pmeta_high_water.restype = (POINTER(_Model),), c_size_t
-    lib.pmeta_message.argtypes, lib.pmeta_message.restype = (c_int,), c_char_p
-    return lib
+from pmeta.device.calls import EngineError, Model, library
+from pmeta.device.format import INPUT_TYPES, facts, with_state
 
 
 class Adaptation(NamedTuple):
@@ -88,41 +27,43 @@ class Adaptation(NamedTuple):
 class DeviceModel:
     """A model on the device: one file, one arena.
 
-    `arena` is a buffer of the caller's own, at least `arena_bytes` long; left out, it is made here."""
+    `arena` is a buffer of the caller's own, at least `arena_bytes` long. Without it one is made."""
 
     def __init__(
         self, data: bytes, arena: np.ndarray | None = None, lib: ctypes.CDLL | None = None
     ):
         self._lib = lib or library()
         self._data = np.frombuffer(data, np.uint8).copy()  # aligned
-        self._m = _Model()
+        self._m = Model()
         self._call("pmeta_open", self._data.ctypes.data, len(self._data))
         self._arena = np.zeros(self.arena_bytes, np.uint8) if arena is None else arena
         if not (self._arena.flags.c_contiguous and self._arena.flags.writeable):
             raise ValueError(
-                "the arena is one block of memory that the engine may write, got an array that is not: copy it."
+                "the arena is one block of memory that the engine may write, got an array that is "
+                "not: copy it."
             )
         self._call("pmeta_start", self._arena.ctypes.data, self._arena.nbytes)
         self._own_classes = self.classes
-        self.facts = self._facts(data)
+        self.facts = self._checked_facts(data)
 
-    def _facts(self, data: bytes) -> dict[str, Any]:
-        """What the file says of itself in JSON. The engine does not read it, so it is checked against the header here."""
+    def _checked_facts(self, data: bytes) -> dict[str, Any]:
+        """What the file says of itself in JSON, which the engine does not read."""
         try:
-            meta = flatfile.facts(data)
-            shapes = [meta["input_shape"], *(entry["shape"] for entry in meta["state"])]
+            found = facts(data)
+            shapes = [found["input_shape"], *(entry["shape"] for entry in found["state"])]
             fits = all(type(n) is int and n > 0 for shape in shapes for n in shape)
             sample, *weights = [prod(shape) for shape in shapes]
             fits = fits and sample * np.dtype(self.input_type).itemsize == self._m.input_bytes
             fits = fits and 4 * sum(weights) <= self.state_bytes < 4 * sum(weights) + 16
-            fits = fits and all(type(entry["name"]) is str for entry in meta["state"])
+            fits = fits and all(type(entry["name"]) is str for entry in found["state"])
         except (ValueError, KeyError, TypeError, RecursionError):
             fits = False
         if not fits:
             raise EngineError(
-                "the names and shapes in the file do not fit its header: write it again with `pmeta export`."
+                "the names and shapes in the file do not fit its header: write it again with "
+                "`pmeta export`."
             )
-        return meta
+        return found
 
     def _call(self, name: str, *args: Any) -> None:
         status = getattr(self._lib, name)(ctypes.byref(self._m), *args)
@@ -166,12 +107,14 @@ class DeviceModel:
 
     @property
     def classes(self) -> int:
-        """The outputs that `predict` looks at, the first ones: as many as the last adaptation had classes."""
+        """The first outputs, those that `predict` looks at: the classes of the last adaptation."""
         return self._m.classes
 
     @property
     def repeated(self) -> bool:
-        """Whether there are more outputs than were meta-trained, so that those that are no classes are left out of the loss."""
+        """Whether there are more outputs than were meta-trained.
+
+        The loss then leaves out those that are no classes."""
         return self.facts.get("repeated") is True
 
     @property
@@ -187,21 +130,23 @@ class DeviceModel:
     @property
     def input_type(self) -> str:
         """float32 or uint8."""
-        return flatfile.INPUT_TYPES[self._m.input_type]
+        return INPUT_TYPES[self._m.input_type]
 
     def adapt(self, x: np.ndarray, y: Sequence[int] | np.ndarray) -> Adaptation:
-        """Forget earlier adaptations and take K steps on a support set x (n, *input_shape) with labels y (n,).
+        """Forget earlier adaptations and take K steps on a support set.
 
-        There are as many classes as the largest label says. Where outputs are repeated, the softmax of the loss runs over
-        these alone; outputs that were meta-trained together stay together in it."""
+        x is (n, *input_shape), the labels y are (n,). There are as many classes as the largest
+        label says. Where outputs are repeated, the softmax of the loss runs only over these;
+        outputs that were meta-trained together stay together in it."""
         x, y = self._samples(x), self._labels(y)
         if len(x) != len(y) or len(x) == 0:
             raise ValueError(
-                f"a support set has as many labels as samples, at least one, got {len(x)} and {len(y)}."
+                f"a support set has as many labels as samples, at least one, got {len(x)} and "
+                f"{len(y)}."
             )
         classes = int(y.max()) + 1
         losses, milliseconds = np.zeros(self.steps, np.float32), np.zeros(self.steps)
-        loss = c_float()
+        loss = ctypes.c_float()
         with self._whole_adaptation(len(x), classes if self.repeated else self.outputs):
             for k in range(self.steps):
                 start = perf_counter()
@@ -214,24 +159,27 @@ class DeviceModel:
         return Adaptation(losses, milliseconds)
 
     @contextmanager
-    def _whole_adaptation(self, n: int, classes: int = 0) -> Iterator[None]:
-        """From the meta-trained weights to adapted ones, or back: half a step is no place to go on from."""
+    def _whole_adaptation(self, n: int, classes: int | None = None) -> Iterator[None]:
+        """From the meta-trained weights to adapted ones, or, if anything fails, back."""
         self.reset()
         try:
-            if classes:
+            if classes is not None:
                 self._call("pmeta_classes", classes)
             self._call("pmeta_begin", n)
             yield
             if not all(np.isfinite(w).all() for w in self.weights().values()):
                 raise ValueError(
-                    "adapted weights must be finite, these are not: the steps diverged, take other samples."
+                    "adapted weights must be finite, these are not: the steps diverged, take "
+                    "other samples."
                 )
         except BaseException:
             self.reset()
             raise
 
     def adapt_with(self, x: np.ndarray, gradient: Any) -> None:
-        """K steps with a loss of the caller's: `gradient(i, output)` gives d loss_i / d output, divided by the support size."""
+        """K steps with a loss of the caller's.
+
+        `gradient(i, output)` gives d loss_i / d output, divided by the support size."""
         x = self._samples(x)
         with self._whole_adaptation(len(x)):
             for _ in range(self.steps):
@@ -250,7 +198,9 @@ class DeviceModel:
         self._call("pmeta_backward", g.ctypes.data)
 
     def scores(self, x: np.ndarray) -> np.ndarray:
-        """The network's output for samples x (n, *input_shape). (n, outputs), or (n, rows, outputs) of episodes"""
+        """The network's output for samples x (n, *input_shape).
+
+        It is (n, outputs), or (n, rows, outputs) of episodes."""
         x = self._samples(x)
         rows = self._m.rows
         out = np.empty((len(x), rows, self._m.outputs // rows), np.float32)
@@ -291,17 +241,19 @@ class DeviceModel:
 
     def save(self, path: str | Path) -> None:
         """Write a model whose first weights are the adapted ones, whole or not at all."""
-        write_atomically(
-            Path(path), flatfile.with_state(self._data.tobytes(), self.state(), self.classes)
-        )
+        write_atomically(Path(path), with_state(self._data.tobytes(), self.state(), self.classes))
 
     def _labels(self, y: Sequence[int] | np.ndarray) -> np.ndarray:
         if self._m.rows != 1:
             raise ValueError(
-                "labels are for a classifier, this model gives many rows for a sample: use adapt_with."
+                "labels are for a classifier, this model gives many rows for a sample: use "
+                "adapt_with."
             )
         y = np.asarray(y)
-        rule = f"a label is one of the model's classes, a whole number from 0 to {self.outputs - 1}, for each sample"
+        rule = (
+            f"a label is one of the model's classes, a whole number from 0 to {self.outputs - 1}, "
+            f"for each sample"
+        )
         if y.ndim != 1 or (len(y) and y.dtype.kind not in "iu"):
             raise ValueError(f"{rule}, got {y.dtype} of shape {y.shape}.")
         if len(y) and (y.min() < 0 or y.max() >= self.outputs):
@@ -318,7 +270,8 @@ class DeviceModel:
         if self.input_type == "float32" and not np.isfinite(x).all():
             bad = np.flatnonzero(~np.isfinite(x).all(axis=tuple(range(1, x.ndim))))
             raise ValueError(
-                f"samples must be finite, {len(bad)} of {len(x)} are not, the first is number {bad[0]}: mend it."
+                f"samples must be finite, {len(bad)} of {len(x)} are not, the first is number "
+                f"{bad[0]}: mend it."
             )
         return np.require(x, requirements=["C", "A"])
 
@@ -326,5 +279,6 @@ class DeviceModel:
 def load(path: str | Path) -> DeviceModel:
     """Open a model.pmeta.
 
-    Raises EngineError with the reason when the file is not one, is damaged, or was written by another release."""
+    Raises EngineError with the reason when the file is not one, is damaged, or was written by
+    another release."""
     return DeviceModel(Path(path).read_bytes())

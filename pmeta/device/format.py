@@ -30,6 +30,8 @@ INPUT_TYPES = ("float32", "uint8")
 
 
 class RawProgram(NamedTuple):
+    """One program, the words of the file in their order."""
+
     first: int
     forward: int
     backward: int
@@ -40,6 +42,44 @@ class RawProgram(NamedTuple):
     acc_bytes: int
     arena_bytes: int
     merge: int = 0
+
+
+class Geom(NamedTuple):
+    """A convolution or a pooling window, the words of the file in their order.
+
+    1-D layers have h = kh = 1."""
+
+    c_in: int
+    h: int
+    w: int
+    c_out: int
+    ho: int
+    wo: int
+    kh: int
+    kw: int
+    sh: int
+    sw: int
+    ph: int
+    pw: int
+    dh: int
+    dw: int
+    groups: int
+
+    @property
+    def depth(self) -> int:
+        """Inputs of one output pixel of one channel."""
+        return self.c_in // self.groups * self.kh * self.kw
+
+    @property
+    def longest(self) -> int:
+        """The longest of kernel, stride, padding and dilation."""
+        kernel, stride = (self.kh, self.kw), (self.sh, self.sw)
+        return max(*kernel, *stride, self.ph, self.pw, self.dh, self.dw)
+
+    def index_bytes(self, channels: int) -> int:
+        """Places of the maxima: two bits in windows of up to 4 pixels, else a byte."""
+        n = channels * self.ho * self.wo
+        return -(-n // 4) if self.kh * self.kw <= 4 else n
 
 
 @dataclass
@@ -70,7 +110,7 @@ class Contents:
     steps: Sequence[int]
     programs: Sequence[RawProgram]
     instrs: Sequence[RawInstr]
-    geoms: Sequence[tuple[int, ...]]
+    geoms: Sequence[Geom]
     copies: Sequence[tuple[int, int, int]]
     facts: dict[str, Any]
     """For people and for Python: the engine never reads it."""
@@ -86,7 +126,7 @@ def write(contents: Contents) -> bytes:
         "steps": _words(c.steps),
         "programs": _words([word for program in c.programs for word in program]),
         "instrs": _words([word for instr in c.instrs for word in instr.words()]),
-        "geoms": _words([word for g in c.geoms for word in (*g, *[0] * (16 - len(g)))]),
+        "geoms": _words([word for geom in c.geoms for word in (*geom, 0)]),
         "copies": _words([word for copy in c.copies for word in copy]),
         "facts": text + b" " * (-len(text) % 4),
     }

@@ -1,4 +1,4 @@
-"""Models of other people's making: the engine equals PyTorch in what it predicts and in what it learns, or they are refused."""
+"""Models of other people's making: the engine predicts and learns as PyTorch, or refuses them."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -68,7 +68,7 @@ def test_damaged_files_are_refused_with_the_reason() -> None:
 
 
 def test_what_a_file_says_of_itself_fits_its_header() -> None:
-    """Else the engine, which goes by the header, would read beyond samples of the shape in the JSON."""
+    """Else the engine, which goes by the header, would read beyond samples of that shape."""
     data = case("mlp", "maml", seed=13).exported.data
     at, size = (flatfile.header(data)[name] for name in ("at_facts", "facts_bytes"))
     right = {**flatfile.facts(data), "method": ""}  # room for longer numbers

@@ -1,4 +1,7 @@
-"""The engine in C alone: gradients, memory safety, what it asks of the machine. Each program fails by its exit code."""
+"""The engine in C alone: gradients, memory safety, what it asks of the machine.
+
+Each program fails by its exit code.
+"""
 
 import os
 import platform
@@ -109,7 +112,7 @@ def test_a_wrong_kernel_fails_the_program(tmp_path: Path) -> None:
 
 
 def replay(c: Case, program: Path, folder: Path, classes: int = 5) -> tuple[bytes, np.ndarray]:
-    """An adaptation by a program in C, on an arena full of NaN between guards: its weights, and scores of the samples."""
+    """Adapted weights and scores of a program in C, on an arena full of NaN between guards."""
     files = {name: folder / name for name in ("model", "samples", "labels", "state", "scores")}
     files["model"].write_bytes(c.exported.data)
     files["samples"].write_bytes(np.ascontiguousarray(c.raw).tobytes())
@@ -124,7 +127,7 @@ def replay(c: Case, program: Path, folder: Path, classes: int = 5) -> tuple[byte
 def test_golden_under_sanitizers(
     kind: str, method: str, batch: int, sanitized: dict[str, Path], tmp_path: Path
 ) -> None:
-    """Weights and scores equal PyTorch's, and neither the sanitizers nor the guards have found anything."""
+    """Weights and scores equal PyTorch's, and neither sanitizers nor guards found anything."""
     raw = kind in ("4conv", "depthwise", "norm")
     c = case(kind, method, seed=21, raw=raw, n=3, batch=batch)
     if raw:
@@ -169,7 +172,7 @@ def test_hostile_files(kind: str, batch: int, sanitized: dict[str, Path], tmp_pa
 def test_the_operating_system_counts_what_was_planned(
     method: str, fast: Path, tmp_path: Path
 ) -> None:
-    """A whole process, with the model in read-only memory: arena, weights, one sample and the stack, to 10 %."""
+    """A process with the model in read-only memory: arena, weights, sample, stack, to 10 %."""
     c = case(
         "4conv-84",
         method,
@@ -260,7 +263,8 @@ def test_the_header_is_good_for_cpp(tmp_path: Path) -> None:
     if shutil.which("g++") is None:
         pytest.skip("no g++ here")
     (tmp_path / "x.cpp").write_text(
-        '#include "pmeta.h"\nint main() { pmeta_model m; return pmeta_open(&m, nullptr, 0) == PMETA_OK; }\n'
+        '#include "pmeta.h"\n'
+        "int main() { pmeta_model m; return pmeta_open(&m, nullptr, 0) == PMETA_OK; }\n"
     )
     subprocess.run(
         [

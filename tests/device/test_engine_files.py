@@ -10,7 +10,7 @@ import pytest
 
 from pmeta import device
 from pmeta.device import format as flatfile
-from pmeta.device.format import Constants, Contents, RawProgram
+from pmeta.device.format import Constants, Contents, Geom, RawProgram
 from pmeta.device.instructions import RawInstr
 from tests.helpers.device_models import case
 
@@ -49,7 +49,7 @@ def written(
         "input_plane": 1,
     }
     fields = {**sizes, "outputs": 1, "rows": 1, "steps": steps, "layers": 1, "batch": 1, **header}
-    geoms: list[tuple[int, ...]] = [(1, 1, 1, fields["outputs"], 1, 1, 1, 1, 1, 1, 0, 0, 1, 1, 1)]
+    point = Geom(1, 1, 1, fields["outputs"], 1, 1, 1, 1, 1, 1, 0, 0, 1, 1, 1)
     shape = [fields["input_channels"], fields["input_plane"]]
     facts: dict[str, Any] = {
         "input_shape": shape,
@@ -65,7 +65,7 @@ def written(
             steps=[1] * steps,
             programs=programs,
             instrs=instrs,
-            geoms=geoms,
+            geoms=[point],
             copies=[(constants.offsets["w"], 0, 4)],
             facts=facts,
         )

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from pmeta import device
-from pmeta.compiler.read_model import Geom
 from pmeta.device import format as flatfile
 from tests.helpers.device_models import case
 
@@ -48,7 +47,7 @@ def test_the_header_in_c_has_the_same_fields() -> None:
         "reserved",
     ]
     assert fields("pmeta_program") == list(flatfile.RawProgram._fields)
-    assert fields("pmeta_geom") == [*Geom._fields, "reserved"]
+    assert fields("pmeta_geom") == [*flatfile.Geom._fields, "reserved"]
 
 
 def test_names_and_shapes_come_back(data: bytes) -> None:

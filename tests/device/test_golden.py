@@ -32,8 +32,8 @@ def same_weights(c: Case, loss: Loss = cross_entropy) -> None:
 def same_weights_mostly(draw: Callable[[int], Case], loss: Loss = cross_entropy) -> None:
     """Two drawings of at most three have the same weights.
 
-    In float32 a ReLU or the last channel that is clipped may fall the other way where two compilers or processors round
-    differently. That spoils one drawing; a mistake spoils them all."""
+    In float32 a ReLU or the last channel that is clipped may fall the other way where two compilers
+    or processors round differently. That spoils one drawing; a mistake spoils them all."""
     failures: list[AssertionError] = []
     for seed in range(3):
         try:
@@ -80,7 +80,7 @@ def test_even_areas_equal_pytorch(method: str) -> None:
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("kind", ["scenes", "characters"])
 def test_pictures_equal_pytorch(kind: str, method: str) -> None:
-    """As on photographs; benchmarks/golden.py does the same with pictures of one's own, in full size."""
+    """As on photographs; benchmarks/golden.py does the same with your own pictures."""
 
     def draw(seed: int) -> Case:
         raw = (
@@ -166,7 +166,7 @@ def test_other_scores_equal_pytorch(method: Method) -> None:
 @pytest.mark.parametrize("batch", [2, 5, None])
 @pytest.mark.parametrize("kind", ["4conv", "resnet12", "mlp", "depthwise", "signal", "norm"])
 def test_micro_batches_equal_pytorch(kind: str, batch: int | None) -> None:
-    """Samples of a micro-batch share their scores; of five samples the last micro-batch of 2 has one."""
+    """Samples of a micro-batch share their scores; of five the last micro-batch of 2 has one."""
     c = case(kind, "pmeta", seed=17, batch=batch, raw=kind == "norm")
     assert c.device().batch == batch
     same_weights(c)
@@ -324,7 +324,7 @@ def test_an_episode_with_a_loss_of_the_callers() -> None:
 
 
 def test_predictions_agree_over_100_tasks() -> None:
-    """On tasks that can be learnt (each class its own blurred pattern, in noise), so that predictions mean something."""
+    """On tasks that can be learnt: each class has its own blurred pattern, in noise."""
     c = case("4conv", "pmeta", seed=8, live=["conv4", "fc"], alpha_0=0.03)
     model, loop = c.device(), InnerLoop(c.net, c.method, batch=1)
     generator = torch.Generator().manual_seed(9)

@@ -11,8 +11,9 @@ from pmeta.device.binding import DeviceModel
 from pmeta.method.inner import InnerLoop, Loss, cross_entropy
 from tests.helpers.device_models import Case
 
-# Why 1e-4 of the largest weight of a tensor: both sides sum some 10^4 to 10^5 float32 products in different orders (1e-7 each),
-# and K steps multiply the difference; a pixel that is a hair from a ReLU's or a max-pool's kink then moves a gradient by more.
+# Why 1e-4 of the largest weight of a tensor: both sides sum some 10^4 to 10^5 float32 products in
+# different orders (1e-7 each), and K steps multiply the difference; a pixel that is a hair from the
+# kink of a ReLU or a max-pool then moves a gradient by more.
 TOLERANCE = 1e-4
 Weights = dict[str, np.ndarray]
 
@@ -33,7 +34,7 @@ def errors(got: Weights, want: Weights) -> dict[str, float]:
 
 
 def check(c: Case, got: Weights, loss: Loss = cross_entropy) -> None:
-    """The engine's weights equal PyTorch's in float32; every layer has moved, and moved alike; nothing else has."""
+    """The weights equal PyTorch's in float32; every updated layer has moved alike, no other has."""
     want = reference(c, loss=loss)
     for name, error in errors(got, want).items():
         assert error <= TOLERANCE, f"{name} is {error:.1e} from PyTorch"
@@ -102,9 +103,11 @@ def step_errors(c: Case, model: DeviceModel) -> StepErrors:
 
 
 def check_steps(e: StepErrors) -> None:
-    """The rule for pictures and deep networks, where K steps multiply what one pixel beyond a kink does (1e-3 of a gradient, in
-    PyTorch's float32 as in the engine) until neither is near float64: each step from the same weights, and a whole layer at a
-    time. The engine is within the tolerance of float64 or no further from it than PyTorch, and has gone the same way."""
+    """The rule for pictures and deep networks: each step from the same weights, layer by layer.
+
+    K steps would multiply what one pixel beyond a kink does (1e-3 of a gradient, in PyTorch's
+    float32 as in the engine) until neither is near float64. The engine is within the tolerance of
+    float64 or no further from it than PyTorch, and has gone the same way."""
     assert e.engine <= max(TOLERANCE, e.single), (
         f"the engine is {e.engine:.1e} from float64, PyTorch {e.single:.1e}"
     )

@@ -18,7 +18,7 @@ from pmeta.network.take_in import take_in
 
 
 class Depthwise(nn.Module):
-    """Strided, depthwise, pointwise, grouped and dilated convs; ReLU6 and LeakyReLU; overlapping windows; residual adds."""
+    """Strided, depthwise, pointwise, grouped, dilated convs; three activations; residual adds."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -151,7 +151,9 @@ def trained(
     steps: int = 3,
     live: Sequence[str] | None = None,
 ) -> Meta:
-    """As if meta-trained: every step size another, attention that prefers some channels; `live` layers alone are updated."""
+    """As if meta-trained: step sizes that differ, attention that prefers some channels.
+
+    Only `live` layers are updated."""
     meta = init_meta(net, method, steps, alpha_0, generator)
     p = meta.parameters()
     p["alpha"] = meta.alpha * (0.5 + torch.rand(meta.alpha.shape, generator=generator))
