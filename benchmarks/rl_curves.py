@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from pmeta.method.methods import METHODS
-from pmeta.report.palette import COLORS
+from pmeta.report.picture import COLORS
 
 
 def main() -> None:

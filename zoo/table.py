@@ -17,11 +17,14 @@ from pmeta.cli.export import export_run
 from pmeta.method.methods import METHODS
 from pmeta.paper import ADAPTATION, TABLE2
 from pmeta.report import figures
+from pmeta.report.picture import save
+from pmeta.report.read import read_run
+from pmeta.report.steps import step_sizes
+from pmeta.report.words import SHORT
 from pmeta.training import workers
 from pmeta.training.evaluate import TaskResult, summarise
-from pmeta.training.restore import EvaluateConfig, load, prepare, restore
+from pmeta.training.restore import EvaluateConfig, load, prepare
 from pmeta.training.run_folder import Run, write_json
-from pmeta.training.train import choose_device
 from pmeta.training.workers import Group
 from pmeta.zoo.card_text import table
 
@@ -151,24 +154,14 @@ def _difference(hits: list[int], base: list[int]) -> str:
 def draw() -> None:
     """Learning curves, and the step sizes of the runs that chose their layers."""
     for shots in (1, 5):
-        metrics = [
-            (METHODS[m].title, Run(RUNS / f"{n}shot-{m}").metrics()) for n, m in ROWS if n == shots
-        ]
-        figures.learning_curves(
-            [(title, rows) for title, rows in metrics if rows],
-            RESULTS / f"zoo-{shots}shot-curves.png",
-        )
-        for method in ("pmeta-lr", "pmeta"):
-            run = RUNS / f"{shots}shot-{method}"
-            if (run / "best.safetensors").exists():
-                config, best = load(str(run))
-                net, meta = restore(
-                    config, best.tensors, tuple(best.info["input"]), choose_device("cpu", 0)
-                )
-                names = [layer.name for layer in net.layers]
-                figures.step_sizes(
-                    meta.alpha.tolist(), names, RESULTS / f"zoo-{shots}shot-{method}-step-sizes.png"
-                )
+        folders = [RUNS / f"{n}shot-{m}" for n, m in ROWS if n == shots]
+        runs = [read_run(folder, []) for folder in folders if folder.exists()]
+        curves = [figures.curve_of(run.method, SHORT[run.method], run.metrics) for run in runs]
+        save(figures.learning_curves(curves), RESULTS / f"zoo-{shots}shot-curves.png")
+        for run in runs:
+            if run.row.sparse_alpha and run.best and run.chosen:
+                picture = step_sizes(run.chosen["alpha"], run.layers)
+                save(picture, RESULTS / f"zoo-{shots}shot-{run.method}-step-sizes.png")
 
 
 if __name__ == "__main__":

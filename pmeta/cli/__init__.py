@@ -33,7 +33,7 @@ COMMANDS = {  # name: (module:function that takes the arguments and may return a
         "memory and computation of adapting a backbone, before anything is trained",
     ),
 }
-TRAINING = ("torch", "safetensors", "matplotlib")
+TRAINING = ("torch", "safetensors", "matplotlib", "jinja2")
 """Packages that a device does without."""
 
 

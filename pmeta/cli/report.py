@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from pmeta.base.files import write_atomically
-from pmeta.report.page import page
+from pmeta.report.page import found, page
 from pmeta.report.read import Given, read
 
 EXAMPLE = """examples:
@@ -56,14 +56,13 @@ def main(argv: Sequence[str]) -> None:
             f"-o names a file in a folder that is there, {options.out.parent} is not: make it first."
         )
     given = read(options.paths)
-    write_atomically(options.out, page(given, options.title).encode())
+    write_atomically(options.out, page(given, options.title).encode(errors="replace"))
     print(told(options.out, given))
 
 
 def told(out: Path, given: Given) -> str:
     """What was written, and what was found but not used."""
-    parts = [(len(given.runs), "run"), (len(given.tables), "table"), (len(given.figures), "figure")]
-    line = f"{out}: " + ", ".join(f"{n} {name}{'s' if n > 1 else ''}" for n, name in parts if n)
+    line = f"{out}: {found(given)}"
     waiting = [str(run.path) for run in given.runs if not run.chosen]
     lines = [line] + [f"not validated yet, so without pictures: {path}" for path in waiting]
     return "\n".join(

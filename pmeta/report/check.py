@@ -1,9 +1,11 @@
 """Whether JSON is what it should be: shapes as data, and an error that says what is wrong where."""
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, get_args, get_origin
+
+MOST = 1e15
+"""No figure of a run is larger, and larger ones cannot be drawn."""
 
 
 class Plain(NamedTuple):
@@ -17,11 +19,9 @@ class Plain(NamedTuple):
             return self.null
         if self.words == "a text":
             return isinstance(value, str)
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int | float)
-            or not math.isfinite(value)
-        ):
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return False
+        if not abs(value) <= MOST:  # nor if it is not a number
             return False
         return self.words == "a number" or (isinstance(value, int) and value >= 0)
 
@@ -31,7 +31,7 @@ MAYBE_NUMBER, MAYBE_COUNT, MAYBE_TEXT = (
     Plain(kind.words, null=True) for kind in (NUMBER, COUNT, TEXT)
 )
 Shape = Plain | list[Any] | dict[str, Any]
-"""What a value must be: plain, a list of one shape, or an object with these keys, where "key?" may be missing."""
+"""What a value must be: plain, a list of one shape, or an object whose "key?" may be missing."""
 
 
 def check(where: str, value: Any, shape: Shape, at: str = "") -> None:
@@ -68,8 +68,9 @@ def _check_object(where: str, value: Any, shape: dict[str, Any], at: str) -> Non
 
 def _wrong(where: str, words: str, at: str, value: Any) -> ValueError:
     place = f" at {at}" if at else ""
+    given = f"{value!s:.40}"
     return ValueError(
-        f"{where} should have {words}{place}, and has {str(value)[:40]!r}: it is broken, or not ours."
+        f"{where} should have {words}{place}, and has {given!r}: it is broken, or not ours."
     )
 
 
@@ -77,9 +78,10 @@ def check_settings(where: str, settings: dict[str, Any], kind: type) -> None:
     """Raise ValueError where a setting has a value that its field cannot have."""
     for field in dataclasses.fields(kind):
         if field.name in settings and not _allowed(settings[field.name], field.type):
-            given = str(settings[field.name])[:40]
+            given = f"{settings[field.name]!s:.40}"
             raise ValueError(
-                f"{where} gives {field.name} the value {given!r}, which it cannot have: it is broken, or not ours."
+                f"{where} gives {field.name} the value {given!r}, which it cannot have: "
+                "it is broken, or not ours."
             )
 
 
@@ -88,7 +90,7 @@ def _allowed(value: Any, kind: Any) -> bool:
     if get_origin(kind) is Literal:
         return any(value == choice and type(value) is type(choice) for choice in get_args(kind))
     choices: Sequence[Any] = get_args(kind) or (kind,)
-    if isinstance(value, float) and not math.isfinite(value):
+    if isinstance(value, int | float) and not abs(value) <= MOST:
         return False
     return (
         type(value) in choices

@@ -1,88 +1,259 @@
-"""Pictures of results: accuracy against memory, learning curves, step sizes over layers and steps (Fig. 5)."""
+"""Score against memory, learning curves, computation; and the pictures that commands leave."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pmeta.method.methods import METHODS
-from pmeta.report.palette import COLORS
+from pmeta.report.picture import (
+    COLORS,
+    INK,
+    LETTER,
+    LIGHT,
+    LINE,
+    MARKERS,
+    WIDTH,
+    around,
+    box,
+    canvas,
+    label,
+    name_axes,
+    note,
+    round_numbers,
+    save,
+    spread,
+)
 from pmeta.report.read import read_run
+from pmeta.report.steps import step_sizes
+from pmeta.report.words import SHORT, number, shorten
+
+DASHES = ("-", (0, (3, 1.5)), (0, (1, 1.5)), (0, (4.5, 1.5, 1, 1.5)), (0, (6, 2)))
+"""Lines of runs of one method, which have one colour."""
+SIZES = {"*": 11.0, "o": 7.5, "s": 7.0, "D": 7.0}
+"""Of markers that would look larger or smaller than the others."""
 
 
 def run_pictures(path: Path) -> None:
     """The learning curve, and the step sizes of the best model, as pictures in the run folder."""
     run = read_run(path, [])
-    learning_curves([(run.row.title, run.metrics)], path / "curve.png")
+    curve = curve_of(run.method, SHORT[run.method], run.metrics)
+    save(learning_curves([curve]), path / "curve.png")
     if run.best and run.chosen:
-        step_sizes(run.chosen["alpha"], run.layers, path / "step_sizes.png")
+        save(step_sizes(run.chosen["alpha"], run.layers), path / "step_sizes.png")
 
 
-def accuracy_against_memory(results: Sequence[dict[str, Any]], path: Path) -> None:
-    """One point with its CI95 for each method: up and left is better."""
-    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
-    axes = figure.add_subplot()
-    for r in results:
-        color = COLORS[r["method"]]
-        axes.errorbar(
-            1000 * r["memory_mb"],
-            r["accuracy"],
-            r["ci95"],
-            fmt="o",
-            ms=8,
-            capsize=3,
-            color=color,
-            label=METHODS[r["method"]].title,
-        )
-    axes.set(xlabel="peak memory of adaptation (kB)", ylabel="accuracy on unseen tasks (%)")
-    axes.set_xlim(left=0)
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=8)
-    figure.savefig(path, dpi=150)
+def accuracy_against_memory(results: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """One point with its CI95 for each method that was evaluated, as a picture."""
+    points = [
+        Point(r["method"], SHORT[r["method"]], "", r["memory_mb"], r["accuracy"], r["ci95"] or 0.0)
+        for r in results
+    ]
+    save(score_against_memory(points, "accuracy"), path)
 
 
-def learning_curves(runs: Sequence[tuple[str, Sequence[dict[str, Any]]]], path: Path) -> None:
-    """Validation accuracy with CI95 over tasks, for runs given as (label, metrics); titles of methods have their colours."""
-    colors = {METHODS[name].title: color for name, color in COLORS.items()}
-    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
-    axes = figure.add_subplot()
-    for label, metrics in runs:
-        tasks, accuracy, ci95 = (
-            [m[key] or 0.0 for m in metrics] for key in ("tasks", "val_accuracy", "val_ci95")
-        )
-        (line,) = axes.plot(tasks, accuracy, marker=".", label=label, color=colors.get(label))
-        low, high = (
-            [a + sign * c for a, c in zip(accuracy, ci95, strict=True)] for sign in (-1, 1)
-        )
-        axes.fill_between(tasks, low, high, alpha=0.15, color=line.get_color())
-    axes.set(xlabel="tasks trained on", ylabel="validation accuracy (%)")
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=8)
-    figure.savefig(path, dpi=150)
+class Point(NamedTuple):
+    """A method in the picture of score against memory."""
+
+    method: str
+    label: str
+    """Empty where another point has it."""
+    tip: str
+    memory_mb: float
+    value: float
+    ci95: float
+    hollow: bool = False
+    """The paper's."""
+    compared: bool = False
+    """The paper has the same with nothing changed."""
 
 
-def step_sizes(alpha: Sequence[Sequence[float]], layers: Sequence[str], path: Path) -> None:
-    """alpha_l^k as a heat map, steps down and layers across; a step size of zero is left white."""
-    figure = Figure(
-        figsize=(0.62 * len(layers) + 1.6, 0.42 * len(alpha) + 1.4), layout="constrained"
+def score_against_memory(points: Sequence[Point], what: str) -> Figure:
+    """Ours with CI95, filled; the paper's hollow. Up and left is better."""
+    largest = max(p.memory_mb for p in points)
+    unit, factor = ("MB", 1.0) if largest >= 1 else ("kB", 1000.0)
+    height = 250 + 4 * LINE * (len(points) > 12)
+    at_right = [len(shorten(p.label)) for p in points if p.memory_mb >= 0.8 * largest]
+    figure, axes = canvas(height, right=24 + LETTER * max(at_right, default=0))
+    axes.set_xlim(0, largest * factor * 1.02 if largest > 0 else 1)
+    axes.set_ylim(around([v for p in points for v in (p.value - p.ci95, p.value + p.ci95)], 0.1))
+    round_numbers(axes.xaxis)
+    round_numbers(axes.yaxis)
+    name_axes(axes, f"peak memory of adaptation ({unit})", on_tasks(what, "unseen tasks"))
+    places = [(p.memory_mb * factor, p.value) for p in points]
+    _lead_to_paper(axes, points, places)
+    _name(axes, points, places, height)
+    for p, (x, y) in zip(points, places, strict=True):
+        _mark(axes, p, x, y)
+    return figure
+
+
+def on_tasks(what: str, tasks: str) -> str:
+    """
+    >>> on_tasks("accuracy", "unseen tasks")
+    'accuracy on unseen tasks (%)'
+    """
+    return f"{what} on {tasks}" + (" (%)" if what == "accuracy" else "")
+
+
+def _mark(axes: Axes, p: Point, x: float, y: float) -> None:
+    color, shape = COLORS[p.method], MARKERS[p.method]
+    if p.ci95:
+        (bar,) = axes.plot([x, x], [y - p.ci95, y + p.ci95], color=color, lw=2, alpha=0.55)
+        note(bar, class_="ci")
+    face = LIGHT["card"] if p.hollow else color
+    (mark,) = axes.plot(
+        [x], [y], shape, color=color, mfc=face, mew=1.6, ms=SIZES.get(shape, 9.0), zorder=4
     )
-    axes = figure.add_subplot()
-    masked = [[value if value > 0 else float("nan") for value in row] for row in alpha]
-    image = axes.imshow(masked, cmap="viridis", vmin=0, aspect="auto")
-    axes.set_xticks(range(len(layers)), layers, rotation=45, ha="right")
-    axes.set_yticks(range(len(alpha)), [f"step {k + 1}" for k in range(len(alpha))])
-    figure.colorbar(image, ax=axes, label="step size α")
-    for k, row in enumerate(alpha):
-        for l, value in enumerate(row):
-            text = f"{value:.3f}".lstrip("0") if value > 0 else "0"
-            axes.text(
-                l,
-                k,
-                text,
-                ha="center",
-                va="center",
-                fontsize=7,
-                color="0.6" if value <= 0 else "white",
-            )
-    figure.savefig(path, dpi=150)
+    note(mark, p.tip, class_="mark hollow" if p.hollow else "mark")
+
+
+def _lead_to_paper(
+    axes: Axes, points: Sequence[Point], places: Sequence[tuple[float, float]]
+) -> None:
+    """Dotted lines from ours to the paper's."""
+    hollow = {p.method: place for p, place in zip(points, places, strict=True) if p.hollow}
+    for p, (x, y) in zip(points, places, strict=True):
+        if p.compared and not p.hollow:
+            xs, ys = (x, hollow[p.method][0]), (y, hollow[p.method][1])
+            (line,) = axes.plot(xs, ys, color=COLORS[p.method], lw=1, ls=(0, (1.5, 3)))
+            note(line, class_="to-paper")
+
+
+def _name(
+    axes: Axes, points: Sequence[Point], places: Sequence[tuple[float, float]], height: float
+) -> None:
+    """Names beside each group of close points, on its right unless the next group is in the way."""
+    at = [tuple(place) for place in axes.transData.transform(places)]
+    groups = _groups([x for x, _ in at])
+    for group, following in zip(groups, [*groups[1:], []], strict=True):
+        named = [i for i in group if points[i].label]
+        ys = spread([at[i][1] for i in named], LINE, 46, height - 28)
+        width = LETTER * max((len(shorten(points[i].label)) for i in named), default=0)
+        first, last = at[group[0]][0], at[group[-1]][0]
+        crowded = bool(following) and last + 20 + width > at[following[0]][0]
+        x = first - 14 if crowded and first - 14 - width > 36 else last + 14
+        for i, y in zip(named, ys, strict=True):
+            label(axes, points[i].label, places[i], (x, y), COLORS[points[i].method])
+
+
+def _groups(xs: Sequence[float]) -> list[list[int]]:
+    """Points that stand close together, from left to right.
+
+    >>> _groups([100, 300, 130])
+    [[0, 2], [1]]
+    """
+    groups: list[list[int]] = []
+    for i in sorted(range(len(xs)), key=lambda i: xs[i]):
+        near = groups and xs[i] - xs[groups[-1][-1]] < 46
+        groups[-1].append(i) if near else groups.append([i])
+    return groups
+
+
+class Curve(NamedTuple):
+    """How a run learned."""
+
+    method: str
+    label: str
+    validations: list[tuple[int, float, float]]
+    """Tasks trained on, score, CI95."""
+
+
+def curve_of(method: str, label: str, metrics: Sequence[Mapping[str, Any]]) -> Curve:
+    """From the lines of metrics.jsonl; a validation of one task has no CI95."""
+    key = "val_after" if metrics and "val_after" in metrics[0] else "val_accuracy"
+    return Curve(method, label, [(m["tasks"], m[key], m["val_ci95"] or 0.0) for m in metrics])
+
+
+def learning_curves(curves: Sequence[Curve], what: str = "accuracy") -> Figure:
+    """The score on validation tasks, with CI95, over tasks; each curve ends in its name."""
+    curves = [curve for curve in curves if curve.validations]
+    height = max(230, 70 + LINE * len(curves))
+    right = 20 + LETTER * max(len(shorten(curve.label)) for curve in curves)
+    figure, axes = canvas(height, right=right)
+    every = [validation for curve in curves for validation in curve.validations]
+    axes.set_xlim(0, max(tasks for tasks, _, _ in every) or 1)
+    axes.set_ylim(around([v for _, a, c in every for v in (a - c, a + c)], 0.03))
+    round_numbers(axes.xaxis)
+    round_numbers(axes.yaxis)
+    name_axes(axes, "tasks trained on", on_tasks(what, "validation tasks"))
+    last = [curve.validations[-1][:2] for curve in curves]
+    ends = spread([y for _, y in axes.transData.transform(last)], LINE, 46, height - 28)
+    for i, (curve, end) in enumerate(zip(curves, ends, strict=True)):
+        before = [c.method for c in curves[:i]].count(curve.method)
+        _draw_curve(axes, curve, DASHES[before % len(DASHES)], with_band=len(curves) <= 6)
+        place = (WIDTH - right + 12, end)
+        label(axes, curve.label, curve.validations[-1][:2], place, COLORS[curve.method])
+    return figure
+
+
+def _draw_curve(axes: Axes, curve: Curve, dashes: Any, with_band: bool) -> None:
+    color = COLORS[curve.method]
+    tasks, scores, ci95 = zip(*curve.validations, strict=True)
+    if with_band:
+        low, high = ([a + s * c for a, c in zip(scores, ci95, strict=True)] for s in (-1, 1))
+        axes.fill_between(tasks, low, high, color=color, alpha=0.13, lw=0)
+    axes.plot(tasks, scores, color=color, lw=2, ls=dashes, label=curve.label)
+    for t, a, c in curve.validations:
+        (dot,) = axes.plot([t], [a], "o", color=color, ms=4.8, mew=0)
+        note(dot, f"{curve.label}, {t:,} tasks: {a:.1f} ± {c:.1f}", class_="dot")
+
+
+class Bar(NamedTuple):
+    """What one adaptation step of a method computes, in GMACs."""
+
+    method: str
+    label: str
+    forward: float
+    """What inference takes as well."""
+    whole: float
+    paper: float
+    """0 where it has none."""
+
+
+def computation(bars: Sequence[Bar]) -> Figure:
+    """MACs of one step: what inference takes as well, what adapting adds; a line at the paper's."""
+    most = max(v for bar in bars for v in (bar.whole, bar.paper))
+    unit, factor = ("G", 1.0) if most >= 1 else ("M", 1000.0)
+    figure, axes = canvas(34 * len(bars) + 40, left=4, right=62, top=6, bottom=34)
+    axes.set_xlim(0, most * factor * 1.02 if most > 0 else 1)
+    axes.set_ylim(len(bars), 0)
+    axes.set_yticks([])
+    axes.grid(axis="x", color=LIGHT["line"], linewidth=1)
+    axes.tick_params(axis="x", length=0)
+    axes.spines["bottom"].set_visible(False)
+    round_numbers(axes.xaxis)
+    name_axes(axes, f"{unit}MACs of one step over the support set")
+    for i, bar in enumerate(bars):
+        name = axes.text(0, i + 0.4, shorten(bar.label, 48), color=INK, fontsize=12)
+        note(name, class_="name")
+        _draw_bar(axes, bar, i, unit, factor)
+    return figure
+
+
+def _draw_bar(axes: Axes, bar: Bar, row: int, unit: str, factor: float) -> None:
+    """Forward and the rest, where the paper's would end, and the figure behind both."""
+    whole, paper = bar.whole * factor, bar.paper * factor
+    forward = min(bar.forward * factor, whole)
+    parts = ((0.0, forward, "forward", 0.35), (forward, whole, "backward", 1.0))
+    for start, end, kind, alpha in parts:
+        tip = f"{bar.label}, {kind}: {number(end - start)} {unit}MACs"
+        place = (start, row + 0.5, end - start, 0.36)
+        box(axes, place, COLORS[bar.method], alpha, tip, class_=kind)
+    if paper:
+        (line,) = axes.plot(
+            [paper, paper], [row + 0.42, row + 0.94], color=INK, lw=1.6, ls=(0, (1.6, 1.2))
+        )
+        note(line, f"the paper: {number(paper)} {unit}MACs", class_="paper-line")
+    figure = axes.annotate(
+        number(whole),
+        (max(whole, paper), row + 0.68),
+        (5, 0),
+        textcoords="offset points",
+        va="center",
+        color=INK,
+        fontsize=12,
+        annotation_clip=False,
+    )
+    note(figure, class_="name")

@@ -1,14 +1,16 @@
-"""Memory along the layers (App. A): what each layer stores in the forward pass for the backward pass, as it piles up."""
+"""Memory along the layers (App. A): what the forward pass stores for the backward pass."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
 from pmeta.cost.memory import forward_walk, peak_words, stored_words
 from pmeta.cost.ops import MB, WORD, Op, Ratio, layer_names, weight_words
-from pmeta.report.comparison import bytes_text
-from pmeta.report.html import Markup
-from pmeta.report.plot import WIDTH, Scale, line, nice_ticks, number, rect, svg, text
+from pmeta.report.picture import FAINT, INK, LIGHT, box, canvas, name_axes, round_numbers
 from pmeta.report.run import RunRecord
+from pmeta.report.words import bytes_text
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class Walk:
 
 
 def walk_of(run: RunRecord) -> Walk | None:
-    """The step of a run's model that takes the most, with mu_fw at its bound; None where nothing is known yet."""
+    """The step that takes the most, with mu_fw at its bound; None where nothing is known yet."""
     if not run.ops or not run.masks:
         return None
     walks = [_walk(run, run.ops, mask, run.mu_fw, run.attention) for mask in run.masks]
@@ -81,95 +83,85 @@ def _walk(
     return Walk(ops, names, kept, scores, run.samples, run.kept_words)
 
 
-def memory_along_layers(walk: Walk, top_mb: float) -> Markup:
-    """Bands of what is stored, from where it is stored on; on top of them the buffer that the operation works in."""
+def memory_along_layers(walk: Walk, top_mb: float) -> Figure:
+    """Bands of what is stored, from there on; above them the buffer that the operation works in."""
     unit, factor = ("MB", 1.0) if top_mb >= 1 else ("kB", 1000.0)
-    scaled = WORD / MB * factor
-    height = 230
-    x, y = Scale(0, len(walk.ops), 36, WIDTH - 6), Scale(0, top_mb * factor * 1.08, height - 38, 24)
-    parts = [line(x.start, y(v), x.end, y(v), "rule") for v in nice_ticks(0, y.high)]
-    parts += [
-        text(x.start - 5, y(v) + 3.5, number(v), "end", "tick") for v in nice_ticks(0, y.high)
-    ]
-    parts += _bands(walk, x, y, scaled)
-    parts += _working(walk, x, y, scaled)
+    figure, axes = canvas(230)
+    axes.set_xlim(0, len(walk.ops))
+    axes.set_ylim(0, top_mb * factor * 1.08)
+    round_numbers(axes.yaxis)
+    _name_blocks(axes, walk.ops)
+    name_axes(axes, "forward pass, from the input to the output", f"memory of one sample ({unit})")
+    _bands(axes, walk, WORD / MB * factor)
+    _working(axes, walk, WORD / MB * factor)
     peak = walk.peak_mb("paper")
-    parts.append(line(x.start, y(peak * factor), x.end, y(peak * factor), "peak"))
-    parts.append(text(x.end, y(peak * factor) - 5, f"peak {bytes_text(peak)}", "end", "strong"))
-    parts += _names(walk.ops, x, height)
-    parts.append(text(2, 11, f"memory of one sample ({unit})", class_="label"))
-    parts.append(
-        text(
-            (x.start + x.end) / 2,
-            height - 5,
-            "forward pass, from the input to the output",
-            "middle",
-            "label",
-        )
+    axes.axhline(peak * factor, color=INK, lw=1, ls=(0, (4, 3)))
+    axes.annotate(
+        f"peak {bytes_text(peak)}",
+        (len(walk.ops), peak * factor),
+        (0, 5),
+        textcoords="offset points",
+        ha="right",
+        color=INK,
+        fontsize=12,
+        weight="bold",
     )
-    return svg(parts, height, f"memory along the layers, peak {bytes_text(peak)}")
+    return figure
 
 
-def _bands(walk: Walk, x: Scale, y: Scale, scaled: float) -> list[Markup]:
+def _bands(axes: Axes, walk: Walk, scaled: float) -> None:
     """What is stored: a band for each layer, from its place to the end of the pass."""
     stored = stored_words(walk.ops, walk.update, walk.ratios, "paper", walk.attention)
-    below, parts = walk.accumulators, []
+    end, below = len(walk.ops), walk.accumulators
     if below:
-        title = f"gradients of the updated weights: {bytes_text(below * WORD / MB)}"
-        parts.append(
-            rect(
-                x.start,
-                y(below * scaled),
-                x.end - x.start,
-                y.start - y(below * scaled),
-                title,
-                class_="k-sum",
-            )
-        )
+        tip = f"gradients of the updated weights: {bytes_text(below * WORD / MB)}"
+        box(axes, (0, 0, end, below * scaled), LIGHT["sum"], 1, tip)
     for i, (op, words) in enumerate(zip(walk.ops, stored, strict=True)):
         if not words:
             continue
         kind = op.kind if op.name else "bits"
         name = f"input of {op.name}" if op.name else f"bits of {op.kind}"
-        height = words * scaled / y.high * (y.start - y.end)
-        top = y((below + words) * scaled)
         size = bytes_text(words * WORD / MB)
-        parts.append(rect(x(i), top, x.end - x(i), height, f"{name}: {size}", class_=f"k-{kind}"))
-        fitting = [label for label in (f"{name}, {size}", size) if 6 * len(label) < x.end - x(i)]
-        if height >= 11 and fitting:
-            parts.append(text(x.end - 4, top + height / 2 + 3.5, fitting[0], "end", "inside"))
+        place = (i, below * scaled, end - i, words * scaled)
+        box(axes, place, LIGHT[kind], 1, f"{name}: {size}", class_="band")
+        _inside(axes, place, (f"{name}, {size}", size), kind)
         below += words
-    return parts
 
 
-def _working(walk: Walk, x: Scale, y: Scale, scaled: float) -> list[Markup]:
+def _inside(axes: Axes, place: tuple[float, ...], texts: Sequence[str], kind: str) -> None:
+    """The first text that has room in a band."""
+    x, y, width, height = place
+    across, up = axes.transData.transform((x + width, y + height)) - axes.transData.transform(
+        (x, y)
+    )
+    fitting = [text for text in texts if 6 * len(text) < across]
+    if up >= 11 and fitting:
+        axes.annotate(
+            fitting[0],
+            (x + width, y + height / 2),
+            (-4, -0.5),
+            textcoords="offset points",
+            ha="right",
+            va="center",
+            fontsize=10.5,
+            color="#10242f" if kind == "norm" else "#fffffe",
+        )
+
+
+def _working(axes: Axes, walk: Walk, scaled: float) -> None:
     """The buffer of each operation, above all that is stored by then."""
-    parts = []
     for moment in forward_walk(walk.ops, walk.update, walk.ratios, "paper", walk.attention):
         base = (moment.stored + walk.accumulators) * scaled
-        top = y(base + moment.working * scaled)
         op = walk.ops[moment.op]
-        title = f"at {op.name or op.kind}: {bytes_text(moment.working * WORD / MB)} to work in"
-        parts.append(rect(x(moment.op), top, x(1) - x(0), y(base) - top, title, class_="k-work"))
-    return parts
+        tip = f"at {op.name or op.kind}: {bytes_text(moment.working * WORD / MB)} to work in"
+        box(axes, (moment.op, base, 1, moment.working * scaled), LIGHT["work"], 1, tip)
 
 
-def _names(ops: Sequence[Op], x: Scale, height: float) -> list[Markup]:
+def _name_blocks(axes: Axes, ops: Sequence[Op]) -> None:
     """The first conv or fc layer of each block, below the axis."""
-    parts, seen = [line(x.start, height - 38, x.end, height - 38, "axis")], set()
+    blocks: dict[str, int] = {}
     for i, op in enumerate(ops):
-        block = op.name.split(".")[0]
-        if op.kind in ("conv", "fc") and block not in seen:
-            seen.add(block)
-            last = i == len(ops) - 1
-            parts.append(line(x(i), height - 38, x(i), height - 33, "axis"))
-            parts.append(
-                text(
-                    x(i + 1) if last else x(i),
-                    height - 22,
-                    block,
-                    "end" if last else "start",
-                    "tick",
-                )
-            )
-    return parts
+        if op.kind in ("conv", "fc"):
+            blocks.setdefault(op.name.split(".")[0], i)
+    axes.set_xticks(list(blocks.values()), list(blocks), ha="left", color=FAINT)
+    axes.get_xticklabels()[-1].set_ha("right" if ops[-1].name in blocks else "left")

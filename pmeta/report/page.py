@@ -1,49 +1,62 @@
 """The page: what was given, in sections from the whole to the single run."""
 
+import dataclasses
 from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
 from pmeta.method.methods import METHODS
-from pmeta.report.comparison import labels
-from pmeta.report.html import Markup, el
 from pmeta.report.read import Given
-from pmeta.report.run import RunRecord
-from pmeta.report.setup import card, finding, grid, setup_section
-from pmeta.report.single import run_section
-from pmeta.report.style import script, style
-from pmeta.report.tables import difference_picture, differences, notes, score_picture, table
+from pmeta.report.run import RunRecord, score_of
+from pmeta.report.setup import KINDS, Card, card, finding, setup_section
+from pmeta.report.steps import (
+    evolution,
+    largest_of,
+    moments,
+    shares,
+    step_sizes,
+    update_ratios,
+)
+from pmeta.report.tables import difference_picture, differences, entries, notes, score_picture
+from pmeta.report.words import bytes_text, counted, labels, number, unit, with_ci95
 
 OPEN = 3
 """So many runs are shown in full; of more, each opens when asked."""
+TEMPLATES = Environment(
+    loader=FileSystemLoader(Path(__file__).parent / "templates"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+"""All that is put into the page is escaped, so that a run's name cannot become markup."""
+TEMPLATES.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
 
 
 def page(given: Given, title: str) -> str:
     """One HTML page that needs nothing else."""
     groups = by_setup(given.runs)
-    body = [el("h1", title), el("p", _counts(given), class_="note")]
-    body += [el("p", finding(runs), class_="lead") for runs in groups.values()]
-    body += [setup_section(setup, runs) for setup, runs in groups.items()]
-    body += [table_section(t) for t in given.tables]
-    body += [picture(*figure) for figure in given.figures]
-    if given.runs:
-        body.append(el("h2", "Each run"))
-    for runs in groups.values():
-        names = labels(runs)
-        body += [
-            run_section(run, name, len(given.runs) <= OPEN)
-            for run, name in zip(runs, names, strict=True)
-        ]
-    head = [
-        el("meta", charset="utf-8"),
-        el("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        el("title", title),
-        el("style", Markup(style())),
-    ]
-    whole = el(
-        "html", el("head", head), el("body", body, el("script", Markup(script()))), lang="en"
+    said = [(setup, finding(runs)) for setup, runs in groups.items()]
+    runs = [pair for group in groups.values() for pair in zip(group, labels(group), strict=True)]
+    return TEMPLATES.get_template("page.html").render(
+        title=title,
+        kinds=KINDS,
+        found=found(given),
+        findings=[(setup, text) for setup, text in said if text],
+        setups=[setup_section(setup, group) for setup, group in groups.items()],
+        tables=[table_section(t) for t in given.tables],
+        figures=[(name, data_url(path)) for name, path in given.figures],
+        runs=[run_section(run, name) for run, name in runs],
+        opened=len(runs) <= OPEN,
     )
-    return f"<!doctype html>\n{whole}\n"
+
+
+def found(given: Given) -> str:
+    """What was read, as "2 runs, 1 table"."""
+    parts = ((given.runs, "run"), (given.tables, "table"), (given.figures, "figure"))
+    return ", ".join(counted(len(items), name) for items, name in parts if items)
 
 
 def by_setup(runs: list[RunRecord]) -> dict[str, list[RunRecord]]:
@@ -54,42 +67,105 @@ def by_setup(runs: list[RunRecord]) -> dict[str, list[RunRecord]]:
     return groups
 
 
-def _counts(given: Given) -> str:
-    parts = [(len(given.runs), "run"), (len(given.tables), "table"), (len(given.figures), "figure")]
-    return (
-        ", ".join(f"{n} {name}{'s' if n > 1 else ''}" for n, name in parts if n)
-        + ". Made by pmeta report."
-    )
+def data_url(path: Path) -> str:
+    """A figure of `pmeta reproduce`, inside the page; as an image it can do nothing but be seen."""
+    return f"data:image/svg+xml;base64,{b64encode(path.read_bytes()).decode()}"
 
 
-def table_section(given: dict[str, Any]) -> Markup:
+def table_section(given: dict[str, Any]) -> dict[str, Any]:
     """A table of the paper with ours, as numbers and as pictures."""
     name = str(given.get("name", "")).replace("table", "Table ")
-    pictures = []
-    for column in given["columns"]:
-        shown = score_picture(given, column)
-        if shown:
-            pictures.append(
-                card(f"{name}: {column}", "Filled: ours with CI95. Hollow: the paper's.", shown)
-            )
+    drawn = [(column, score_picture(given, column)) for column in given["columns"]]
+    hollow = "Filled: ours with CI95. Hollow: the paper's."
+    cards = [card(f"{name}: {column}", hollow, picture) for column, picture in drawn if picture]
     compared = differences(given)
     if compared:
-        words = "Paired over the same tasks, with CI95: where the bar crosses 0, the two cannot be told apart. Hollow: the paper's."
-        pictures.append(
-            card(
-                f"{name}: what each row gains over {compared[0]['versus']}",
-                words,
-                difference_picture(compared),
-            )
-        )
-    text = [el("p", note, class_="note") for note in notes(given)]
-    heading = f"{name}. {given.get('title', '')}"
-    return el(
-        "section", el("h2", heading), table(given), text, grid(pictures) if pictures else None
+        paired = "Paired over the same tasks, with CI95: where the bar crosses 0, "
+        paired += "the two cannot be told apart. Hollow: the paper's."
+        title = f"{name}: what each row gains over {compared[0]['versus']}"
+        cards.append(card(title, paired, difference_picture(compared)))
+    return {
+        "title": f"{name}. {given.get('title', '')}",
+        "columns": given["columns"],
+        "rows": entries(given),
+        "notes": notes(given),
+        "cards": cards,
+    }
+
+
+def run_section(run: RunRecord, label: str) -> dict[str, Any]:
+    """What is known of a run, behind a line that says what it is."""
+    state = "finished" if run.finished else f"{run.done:,} of {run.config.tasks:,} tasks"
+    score = run.score
+    if score:
+        state += f", {with_ci95(score, unit(run))} in {bytes_text(score.memory_mb)}"
+    return {
+        "label": label,
+        "line": f"{run.setup}: {state}",
+        "path": str(run.path),
+        "title": run.title,
+        "failed": run.failed,
+        "steps": run_steps(run) if run.chosen else None,
+        "evaluations": [_evaluation(run, e) for e in run.evaluations],
+        "settings": _settings(run),
+        "versions": ", ".join(f"{name} {v}" for name, v in run.settings["versions"].items()),
+    }
+
+
+def run_steps(run: RunRecord) -> dict[str, Any]:
+    """The step sizes of a run's model with what its slider goes through, and the cards beside it."""
+    chosen = run.chosen
+    assert chosen
+    which = "best model" if run.best else "last validation; the layers are not chosen yet"
+    largest = largest_of([m["alpha"] for m in run.metrics])
+    sizes = card(
+        f"Step sizes α after {chosen['tasks']:,} tasks",
+        f"Of each layer and step, {which}. A point stands for 0: not updated, nothing stored.",
+        step_sizes(chosen["alpha"], run.layers, largest),
     )
+    history = [
+        [m["tasks"], [[float(f"{a:.3g}") for a in row] for row in m["alpha"]]] for m in run.metrics
+    ]
+    return {
+        "sizes": sizes,
+        "tasks": chosen["tasks"],
+        "at": [m["tasks"] for m in run.metrics].index(chosen["tasks"]),
+        "history": {"history": history, "largest": largest},
+        "cards": _beside(run),
+    }
 
 
-def picture(title: str, path: Path) -> Markup:
-    """A figure of `pmeta reproduce`, inside the page."""
-    source = f"data:image/svg+xml;base64,{b64encode(path.read_bytes()).decode()}"
-    return el("section", el("h2", title), el("img", src=source, alt=title, class_="picture"))
+def _beside(run: RunRecord) -> list[Card]:
+    """How the step sizes evolved, and which shares of the weights they update."""
+    ratios, measured = update_ratios(run)
+    if any("update_ratios" in e for e in run.evaluations):
+        how = "Mean over evaluated tasks."
+    elif measured:
+        how = "Whole layers: there are no scores."
+    else:
+        how = "The most that the clipped scores can leave."
+    cards = [card("Share of the weights that each step updates", how, shares(ratios, run.layers))]
+    if len(run.metrics) > 1:
+        words = "From the first to the last validation, after so many tasks; "
+        words += "rows are layers, columns are steps, as above."
+        picture = evolution(moments(run), run.layers)
+        cards.insert(0, card("How the step sizes evolved", words, picture))
+    return cards
+
+
+def _evaluation(run: RunRecord, e: dict[str, Any]) -> list[str]:
+    """A row of the table of evaluations that are kept with the run."""
+    score, data = score_of(e, ""), e.get("data") or "the run's own"
+    names = [data, e.get("split", "unseen tasks"), str(e.get("batch", 1) or "all")]
+    figures = [with_ci95(score, unit(run)), bytes_text(score.memory_mb), number(score.gmac)]
+    return [*names, f"{e['tasks']:,}", *figures]
+
+
+def _settings(run: RunRecord) -> list[tuple[str, str, bool]]:
+    """Every setting of config.json, and whether it is the default."""
+    usual = {f.name: f.default for f in dataclasses.fields(run.config)}
+    given = {name: value for name, value in run.settings.items() if name != "versions"}
+    return [
+        (name, "–" if value == "" else str(value), value == usual.get(name))
+        for name, value in given.items()
+    ]

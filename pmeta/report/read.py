@@ -1,8 +1,7 @@
-"""What `pmeta report` is given: run folders, results of `pmeta reproduce`, and folders of these. Read whole, or not at all."""
+"""What `pmeta report` is given: runs, results, and folders of these. Read whole, or not at all."""
 
 import dataclasses
 import json
-import math
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,28 +38,13 @@ EVALUATION: dict[str, Any] = {
     "update_ratios?": [[NUMBER]],
 }
 CELL: dict[str, Any] = {
-    **{
-        "row": TEXT,
-        "column": TEXT,
-        "unit": TEXT,
-        "ours": MAYBE_NUMBER,
-        "ci95": MAYBE_NUMBER,
-        "paper": MAYBE_NUMBER,
-    },
-    **{
-        "tasks": MAYBE_COUNT,
-        "seeds": [COUNT],
-        "eval_tasks": MAYBE_COUNT,
-        "missing": MAYBE_TEXT,
-        "split?": MAYBE_TEXT,
-    },
-    **{
-        "difference?": NUMBER,
-        "difference_ci95?": NUMBER,
-        "difference_paper?": NUMBER,
-        "versus?": TEXT,
-        "note?": MAYBE_TEXT,
-    },
+    **dict.fromkeys(("row", "column", "unit"), TEXT),
+    **dict.fromkeys(("ours", "ci95", "paper"), MAYBE_NUMBER),
+    **dict.fromkeys(("tasks", "eval_tasks"), MAYBE_COUNT),
+    **dict.fromkeys(("missing", "split?", "note?"), MAYBE_TEXT),
+    **dict.fromkeys(("difference?", "difference_ci95?", "difference_paper?"), NUMBER),
+    "seeds": [COUNT],
+    "versus?": TEXT,
 }
 TABLE: dict[str, Any] = {"rows": [TEXT], "columns": [TEXT], "data": [TEXT], "cells": [CELL]}
 
@@ -86,7 +70,8 @@ def read(paths: list[str]) -> Given:
         before = _found(given)
         if path.is_file() and path.suffix != ".json":
             raise ValueError(
-                f"a report is made of run folders, and of results that end in .json, {path} is neither."
+                "a report is made of run folders, and of results that end in .json, "
+                f"{path} is neither."
             )
         if path.is_file():
             _take_results(path, _json(path), given)
@@ -94,8 +79,8 @@ def read(paths: list[str]) -> Given:
             _walk(path, given)
         if _found(given) == before:
             raise ValueError(
-                f"a report is made of run folders (pmeta train) and results (pmeta reproduce), {path} holds neither: "
-                "give another folder."
+                "a report is made of run folders (pmeta train) and results (pmeta reproduce), "
+                f"{path} holds neither: give another folder."
             )
     given.runs = list({run.path.resolve(): run for run in given.runs}.values())
     given.tables = list({table["path"].resolve(): table for table in given.tables}.values())
@@ -149,11 +134,13 @@ def _take_results(path: Path, content: Any, given: Given) -> None:
     """A table or a figure of `pmeta reproduce`."""
     if not isinstance(content, dict) or content.get("format") != "pmeta-results":
         raise ValueError(
-            f'results of pmeta reproduce say "format": "pmeta-results", {path} does not: give another file.'
+            'results of pmeta reproduce say "format": "pmeta-results", '
+            f"{path} does not: give another file."
         )
     if content.get("version") != 1:
         raise ValueError(
-            f"this pmeta reads results of version 1, {path} has {content.get('version')!r}: use a newer pmeta."
+            f"this pmeta reads results of version 1, {path} has {content.get('version')!r}: "
+            "use a newer pmeta."
         )
     if "series" not in content:
         given.tables.append(read_table(path, content))
@@ -164,7 +151,8 @@ def _take_results(path: Path, content: Any, given: Given) -> None:
         return
     if not path.with_suffix(".svg").exists():
         raise ValueError(
-            f"the picture of {path} is not beside it: have pmeta reproduce draw {path.stem}.svg anew."
+            f"the picture of {path} is not beside it: "
+            f"have pmeta reproduce draw {path.stem}.svg anew."
         )
     name = path.stem.replace("figure", "Figure ")
     given.figures.append((f"{name}. {content.get('title', '')}", path.with_suffix(".svg")))
@@ -181,7 +169,8 @@ def read_table(path: Path, table: dict[str, Any]) -> dict[str, Any]:
     if strange:
         place = f"{strange[0]['row']!r}, {strange[0]['column']!r}"
         raise ValueError(
-            f"{path} has a cell for {place}, which is not in its table: have pmeta reproduce write it anew."
+            f"{path} has a cell for {place}, which is not in its table: "
+            "have pmeta reproduce write it anew."
         )
     return {**table, "path": path}
 
@@ -218,22 +207,26 @@ def _config(path: Path, settings: dict[str, Any]) -> ImageConfig | RLConfig:
 
 
 def _best(run: RunRecord) -> dict[str, Any] | None:
-    """What is known of the best model; None where its validation is not logged yet, as after a kill between the two."""
+    """Tasks and input of the best model; None where its validation is not logged yet."""
     path = run.path / "best.json"
-    best: dict[str, Any] = _json(path) if path.exists() else {"tasks": math.inf}
-    if path.exists():
-        check(str(path), best, {"tasks": COUNT} | ({} if run.is_rl else {"input": [COUNT]}))
-        if not run.is_rl and (len(best["input"]) != 3 or 0 in best["input"]):
-            raise ValueError(
-                f"{path} should have channels, height and width as input, and has {best['input']}: not ours."
-            )
-    if best["tasks"] > run.done:
+    if not path.exists():
+        return None
+    best = _json(path)
+    shape: dict[str, Any] = {"tasks": COUNT} if run.is_rl else {"tasks": COUNT, "input": [COUNT]}
+    check(str(path), best, shape)
+    if not run.is_rl and (len(best["input"]) != 3 or 0 in best["input"]):
+        raise ValueError(
+            f"{path} should have channels, height and width as input, "
+            f"and has {best['input']}: not ours."
+        )
+    if best["tasks"] > run.done:  # as after a kill between the two
         return None
     if best["tasks"] not in [m["tasks"] for m in run.metrics]:
         raise ValueError(
-            f"{path} speaks of {best['tasks']} tasks, of which metrics.jsonl has no line: they are of two runs."
+            f"{path} speaks of {best['tasks']} tasks, of which metrics.jsonl has no line: "
+            "they are of two runs."
         )
-    return best
+    return {key: best[key] for key in shape}
 
 
 def _evaluations(path: Path, score: str) -> list[dict[str, Any]]:
@@ -256,12 +249,13 @@ def _evaluations(path: Path, score: str) -> list[dict[str, Any]]:
 
 
 def _check(run: RunRecord) -> None:
-    """Raise ValueError unless every validation has its figures, and a step size for each layer and step."""
-    shape = (run.config.inner_steps, len(run.layers))
+    """Raise ValueError unless every validation has its figures and all step sizes."""
+    steps, layers = run.config.inner_steps, len(run.layers)
     for i, m in enumerate(run.metrics):
         where = f"line {i + 1} of the metrics.jsonl in {run.path}"
         check(where, m, {**VALIDATION, "val_after" if run.is_rl else "val_accuracy": NUMBER})
-        if [len(row) for row in m["alpha"]] != [shape[1]] * shape[0]:
+        if len(m["alpha"]) != steps or any(len(row) != layers for row in m["alpha"]):
             raise ValueError(
-                f"{where} should have step sizes for {shape[0]} steps of {shape[1]} layers, and has others: another network's."
+                f"{where} should have step sizes for {steps} steps of {layers} layers, "
+                "and has others: another network's."
             )

@@ -1,22 +1,24 @@
 """Runs of one set-up side by side: score against memory, learning, what is stored and computed."""
 
 from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from markupsafe import Markup
+from matplotlib.figure import Figure
 
 from pmeta.method.methods import METHODS
-from pmeta.report.comparison import (
-    bytes_text,
+from pmeta.report.figures import (
+    Bar,
+    Point,
     computation,
-    labels,
+    curve_of,
     learning_curves,
-    papers,
     score_against_memory,
-    score_name,
-    with_ci95,
 )
-from pmeta.report.html import Child, Markup, el
 from pmeta.report.memory import Walk, dense_walk, memory_along_layers, walk_of
-from pmeta.report.plot import css, number
-from pmeta.report.run import RunRecord
+from pmeta.report.picture import COLORS, svg
+from pmeta.report.run import PaperScore, RunRecord, paper_score
+from pmeta.report.words import SHORT, bytes_text, labels, number, score_name, unit, with_ci95
 
 KINDS = {
     "conv": "inputs of convs",
@@ -26,129 +28,145 @@ KINDS = {
     "sum": "gradients summed up",
     "work": "buffer to work in",
 }
+DIFFERENT = (
+    "Below each method: what it was measured on. "
+    "A best validation is chosen for being the best, so it flatters."
+)
+EXACT = (
+    "Peak memory of adapting one sample at a time, the mean over tasks in the paper's accounting; "
+    "exact: with what that leaves out. MB = 10⁶ bytes. GMACs of one step over the support set."
+)
 
 
-def card(title: str, caption: Child, content: Child) -> Markup:
-    """A figure that says what it shows."""
-    return el("figure", el("figcaption", el("b", title), caption), content, class_="card")
+class Card(NamedTuple):
+    """A picture that says what it shows."""
+
+    title: str
+    caption: str
+    picture: Markup
 
 
-def grid(cards: Sequence[Markup]) -> Markup:
-    """Cards of one size beside each other, as many as fit."""
-    return el("div", cards, class_="grid" if len(cards) not in (1, 2, 4) else "grid pair")
+def card(title: str, caption: str, picture: Figure) -> Card:
+    """A card of a drawing."""
+    return Card(title, caption, svg(picture, title))
 
 
-def unit(run: RunRecord) -> str:
-    return "" if run.is_rl else " %"
-
-
-def finding(runs: Sequence[RunRecord]) -> Markup | None:
-    """What these runs show, in a sentence or two of figures."""
+def finding(runs: Sequence[RunRecord]) -> str:
+    """What these runs show, in a sentence or two of figures; empty where p-Meta is not there."""
     ours = next((run for run in reversed(runs) if run.score and run.row.sparse_alpha), None)
     if not ours or not ours.score:
-        return None
-    said = f"{METHODS[ours.method].title} adapts in {bytes_text(ours.score.memory_mb)}: "
+        return ""
+    memory = ours.score.memory_mb
+    said = f"{METHODS[ours.method].title} adapts in {bytes_text(memory)}: "
     said += f"{score_name(ours)} {with_ci95(ours.score, unit(ours))} ({ours.score.source})."
-    dense = next(
-        (run for name in ("maml++", "maml") for run in runs if run.method == name and run.score),
-        None,
-    )
+    plain = [run for name in ("maml++", "maml") for run in runs if run.method == name and run.score]
     walk = dense_walk(ours)
-    if dense and dense.score:
-        times = dense.score.memory_mb / ours.score.memory_mb
-        said += f" {METHODS[dense.method].title} takes {bytes_text(dense.score.memory_mb)}, {times:.1f} times as much: "
-        said += f"{with_ci95(dense.score, unit(dense))}."
+    if plain and plain[0].score:
+        score = plain[0].score
+        said += f" {METHODS[plain[0].method].title} takes {_compared(score.memory_mb, memory)}: "
+        said += f"{with_ci95(score, unit(ours))}."
     elif walk:
-        memory = walk.peak_mb("paper")
-        times = memory / ours.score.memory_mb
-        said += f" Updating every layer, as MAML does, takes {bytes_text(memory)}, {times:.1f} times as much."
-    return el("span", el("b", f"{ours.setup}. "), said)
+        takes = _compared(walk.peak_mb("paper"), memory)
+        said += f" Updating every layer, as MAML does, takes {takes}."
+    return said
 
 
-def setup_section(setup: str, runs: Sequence[RunRecord]) -> Markup:
+def _compared(mb: float, ours: float) -> str:
+    """
+    >>> _compared(2.06, 0.99)
+    '2.06 MB, 2.1 times as much'
+    """
+    return bytes_text(mb) + (f", {mb / ours:.1f} times as much" if ours > 0 else "")
+
+
+def setup_section(setup: str, runs: Sequence[RunRecord]) -> dict[str, Any]:
     """All pictures of a set-up, and its figures as a table."""
     scored = [run for run in runs if run.score]
     if not scored:
-        waiting = "No run of this set-up has been validated yet."
-        return el("section", el("h2", setup), el("p", waiting))
-    left, right = [hero(scored), *learning(scored)], [overview(scored)]
+        return {"title": setup, "overview": None}
+    left, right = [hero(scored), *learning(scored)], []
     (right if len(left) > 1 else left).append(work(scored))
-    columns = [el("div", column, class_="column") for column in (left, right)]
-    parts = [el("h2", setup), el("div", columns, class_="hero")]
-    memory = memory_cards(scored)
-    if memory:
-        parts += [
-            el("h3", "Memory along the layers"),
-            el("p", MEMORY, class_="note"),
-            key(),
-            grid(memory),
-        ]
-    return el("section", parts)
+    cards = {"left": left, "right": right, "memory": memory_cards(scored)}
+    return {"title": setup, "overview": overview(scored), **cards}
 
 
-def hero(runs: Sequence[RunRecord]) -> Markup:
+def hero(runs: Sequence[RunRecord]) -> Card:
     """The picture of the whole project."""
     caption = "Filled: ours with CI95. "
     if papers(runs):
-        caption += (
-            "Hollow: what the paper prints, after its whole training; dotted lines lead there. "
-        )
-    return card(
-        f"{score_name(runs[0]).capitalize()} against memory",
-        f"{caption}Up and left is better.",
-        score_against_memory(runs),
-    )
+        caption += "Hollow: what the paper prints, after its whole training; "
+        caption += "dotted lines lead there. "
+    what = score_name(runs[0])
+    picture = score_against_memory(points(runs), what)
+    return card(f"{what.capitalize()} against memory", f"{caption}Up and left is better.", picture)
 
 
-def learning(runs: Sequence[RunRecord]) -> list[Markup]:
+def points(runs: Sequence[RunRecord]) -> list[Point]:
+    """Ours, and the paper's for the same set-up."""
+    found = []
+    for run, label in zip(runs, labels(runs), strict=True):
+        if s := run.score:
+            tip = f"{label}: {with_ci95(s)} in {bytes_text(s.memory_mb)} ({s.source})"
+            figures = (s.memory_mb, s.value, s.ci95 or 0.0)
+            found.append(Point(run.method, label, tip, *figures, compared=bool(run.paper)))
+    ours = {run.method for run in runs if run.score and run.paper}
+    for method, p in papers(runs).items():
+        label = "" if method in ours else SHORT[method]
+        tip = f"the paper's {METHODS[method].title}: {p.value:g} in {p.memory_mb:g} MB"
+        found.append(Point(method, label, tip, p.memory_mb, p.value, 0.0, hollow=True))
+    return found
+
+
+def papers(runs: Sequence[RunRecord]) -> dict[str, PaperScore]:
+    """What the paper prints for the set-up of these runs, method by method, if it has it."""
+    for run in runs:
+        found = {method: paper_score(run.config, run.image, method) for method in METHODS}
+        if found["maml"]:
+            return {method: p for method, p in found.items() if p}
+    return {}
+
+
+def learning(runs: Sequence[RunRecord]) -> list[Card]:
     """How the runs learned, where there is more than one validation."""
     if all(len(run.metrics) < 2 for run in runs):
         return []
-    return [
-        card(
-            "Learning curves", "Score on unseen validation tasks, with CI95.", learning_curves(runs)
-        )
-    ]
+    named = zip(runs, labels(runs), strict=True)
+    curves = [curve_of(run.method, label, run.metrics) for run, label in named]
+    picture = learning_curves(curves, score_name(runs[0]))
+    return [card("Learning curves", "Score on unseen validation tasks, with CI95.", picture)]
 
 
-def work(runs: Sequence[RunRecord]) -> Markup:
+def work(runs: Sequence[RunRecord]) -> Card:
     """What a step computes."""
     caption = "Light: the forward pass, which inference takes as well. Full: what adapting adds."
     caption += " Dashed line: the paper's." if any(run.paper for run in runs) else ""
-    return card("Computation of one step", caption, computation(runs))
+    return card("Computation of one step", caption, computation(bars(runs)))
 
 
-MEMORY = (
-    "One sample on its way through the network, in the step that takes the most memory and in the paper's accounting. A band "
-    "begins where a layer stores its input for the backward pass and stays to the end; all on one scale."
-)
+def bars(runs: Sequence[RunRecord]) -> list[Bar]:
+    """GMACs of a step of each run."""
+    named = [(run, label, run.score) for run, label in zip(runs, labels(runs), strict=True)]
+    return [
+        Bar(
+            run.method,
+            label,
+            run.inference_gmac or 0.0,
+            s.gmac,
+            run.paper.gmac if run.paper else 0.0,
+        )
+        for run, label, s in named
+        if s
+    ]
 
 
-DIFFERENT = "Below each method: what it was measured on. A best validation is chosen for being the best, so it flatters."
-EXACT = (
-    "Peak memory of adapting one sample at a time, the mean over tasks in the paper's accounting; exact: with what that "
-    "leaves out. MB = 10⁶ bytes. GMACs of one step over the support set."
-)
-
-
-def key() -> Markup:
-    """What the colours of the bands mean."""
-    return el(
-        "p",
-        [el("span", el("i", style=f"--c: var(--{kind})"), words) for kind, words in KINDS.items()],
-        class_="key",
-    )
-
-
-def memory_cards(runs: Sequence[RunRecord]) -> list[Markup]:
+def memory_cards(runs: Sequence[RunRecord]) -> list[Card]:
     """MAML beside the others, those that store the same in one picture."""
     shown: dict[str, tuple[Walk, list[str]]] = {}
     for run, label in zip(runs, labels(runs), strict=True):
         dense, walk = dense_walk(run), walk_of(run)
         if dense and walk:
-            shown.setdefault(
-                _what(dense), (dense, [] if any(r.method == "maml" for r in runs) else ["MAML"])
-            )
+            names = [] if any(r.method == "maml" for r in runs) else ["MAML"]
+            shown.setdefault(_what(dense), (dense, names))
             shown.setdefault(_what(walk), (walk, []))[1].append(label)
     top = max((walk.peak_mb("paper") for walk, _ in shown.values()), default=0.0)
     return [
@@ -159,61 +177,53 @@ def memory_cards(runs: Sequence[RunRecord]) -> list[Markup]:
 
 def _what(walk: Walk) -> str:
     """What a step stores, in words."""
-    stored, peak, exact = (
-        bytes_text(mb) for mb in (walk.stored_mb, walk.peak_mb("paper"), walk.peak_mb("exact"))
-    )
-    return f"Updates {_listed(walk)} and stores {stored} for that. Peak {peak}, {exact} in the exact accounting."
+    sizes = (walk.stored_mb, walk.peak_mb("paper"), walk.peak_mb("exact"))
+    stored, peak, exact = (bytes_text(mb) for mb in sizes)
+    said = f"Updates {_listed(walk)} and stores {stored} for that."
+    return f"{said} Peak {peak}, {exact} in the exact accounting."
 
 
 def _names(names: Sequence[str]) -> str:
-    return (
-        ", ".join(names) if len(names) <= 3 else f"{', '.join(names[:2])} and {len(names) - 2} more"
-    )
+    """
+    >>> _names(["MAML", "MAML++"]), _names(["a", "b", "c", "d"])
+    ('MAML, MAML++', 'a, b and 2 more')
+    """
+    few = len(names) <= 3
+    return ", ".join(names) if few else f"{', '.join(names[:2])} and {len(names) - 2} more"
 
 
 def _listed(walk: Walk) -> str:
     every = [op.name for op in walk.ops if op.name]
     if len(walk.update) == len(every):
         return "every layer"
-    return (
-        ", ".join(walk.update)
-        if len(walk.update) <= 6
-        else f"{len(walk.update)} of {len(every)} layers"
-    )
+    few = len(walk.update) <= 6
+    return ", ".join(walk.update) if few else f"{len(walk.update)} of {len(every)} layers"
 
 
-def overview(runs: Sequence[RunRecord]) -> Markup:
+def overview(runs: Sequence[RunRecord]) -> dict[str, Any]:
     """The figures of every run, the paper's below them."""
-    what = score_name(runs[0])
+    what, names = score_name(runs[0]), labels(runs)
     heads = [f"{what}{' (%)' if what == 'accuracy' else ''}", "peak memory", "exact", "GMACs"]
-    head = el("tr", el("th", "method"), [el("th", h, class_="n") for h in heads])
-    sources = {s.source for s in (run.score for run in runs) if s}
-    rows = [
-        _row(run, label, len(sources) > 1) for run, label in zip(runs, labels(runs), strict=True)
-    ]
-    notes = [f"Measured on: {sources.pop()}." if len(sources) == 1 else DIFFERENT, EXACT]
-    for run, label in zip(runs, labels(runs), strict=True):
+    sources = {run.score.source for run in runs if run.score}
+    several = len(sources) > 1
+    rows = [_row(run, name, several) for run, name in zip(runs, names, strict=True)]
+    notes = [DIFFERENT if several else f"Measured on: {sources.pop()}.", EXACT]
+    for run, name in zip(runs, names, strict=True):
         if not run.finished:
-            notes.append(f"{label} is not finished: {run.done:,} of {run.config.tasks:,} tasks.")
-    table = el("div", el("table", el("thead", head), el("tbody", rows)), class_="scroll")
-    return el("div", table, [el("p", note, class_="note") for note in notes])
+            notes.append(f"{name} is not finished: {run.done:,} of {run.config.tasks:,} tasks.")
+    return {"heads": heads, "rows": rows, "notes": notes}
 
 
-def _row(run: RunRecord, label: str, with_source: bool) -> Markup:
+def _row(run: RunRecord, label: str, with_source: bool) -> dict[str, Any]:
     s, p = run.score, run.paper
     assert s
-    name = label if ":" in label else METHODS[run.method].title
     exact = "" if s.exact_memory_mb is None else bytes_text(s.exact_memory_mb)
     cells = [
-        (with_ci95(s), p and f"paper {p.value:.1f}"),
-        (bytes_text(s.memory_mb), p and f"paper {bytes_text(p.memory_mb)}"),
-        (exact, None),
-        (number(s.gmac), p and f"paper {p.gmac:g}"),
+        (with_ci95(s), f"paper {p.value:.1f}" if p else ""),
+        (bytes_text(s.memory_mb), f"paper {bytes_text(p.memory_mb)}" if p else ""),
+        (exact, ""),
+        (number(s.gmac), f"paper {p.gmac:g}" if p else ""),
     ]
-    figures = [
-        el("td", el("b", ours), el("br"), el("small", paper or ""), class_="n")
-        for ours, paper in cells
-    ]
-    source = [el("br"), el("small", s.source)] if with_source else None
-    dot = el("i", class_=f"swatch {css(run.method)}")
-    return el("tr", el("th", dot, name, source), figures)
+    name = label if ":" in label else METHODS[run.method].title
+    source = s.source if with_source else ""
+    return {"color": COLORS[run.method], "name": name, "source": source, "cells": cells}

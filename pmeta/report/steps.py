@@ -1,137 +1,129 @@
-"""Step sizes over layers and steps as they evolved (Eq. 6), and the share of each layer's weights that is updated (Fig. 5)."""
+"""Step sizes over layers and steps as they evolved (Eq. 6), and the shares updated (Fig. 5)."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+from matplotlib.figure import Figure
+
 from pmeta.cost.bound import max_mu_fw
 from pmeta.cost.ops import Op, channels
-from pmeta.report.html import Markup, data, el
-from pmeta.report.plot import WIDTH, rect, svg, text
+from pmeta.report.picture import (
+    ACCENT,
+    FAINT,
+    INK,
+    LETTER,
+    LIGHT,
+    RULE,
+    WIDTH,
+    box,
+    canvas,
+    row_label,
+)
 from pmeta.report.run import RunRecord
+from pmeta.report.words import share_text, step_size_text
 
 Matrix = Sequence[Sequence[float]]  # (K, L)
-MOMENTS = 8
-"""How many stages of the training stand side by side."""
+MOMENTS, ABREAST = 8, 4
+"""How many stages of the training are shown, and how many of them side by side."""
 
 
-def heat_map(
-    matrix: Matrix, layers: Sequence[str], largest: float, show: Callable[[float], str], title: str
-) -> Markup:
-    """Layers down, steps across; the more colour the larger, and no colour at zero."""
-    left = 8 + 6.2 * max(map(len, layers))
-    width, height = min(68.0, (WIDTH - left - 2) / len(matrix)), 18.0 if len(layers) <= 12 else 14.0
-    parts = [
-        text(left + (k + 0.5) * width, 11, str(k + 1), "middle", "tick") for k in range(len(matrix))
-    ]
-    parts.append(text(left - 6, 11, "step", "end", "label"))
+def step_sizes(alpha: Matrix, layers: Sequence[str], largest: float = 0.0) -> Figure:
+    """alpha_l^k, the more colour the larger, as a share of the largest there is."""
+    return _heat_map(alpha, layers, largest or largest_of([alpha]), step_size_text, "step size")
+
+
+def shares(ratios: Matrix, layers: Sequence[str]) -> Figure:
+    """The share of the weights of each layer that each step updates."""
+    return _heat_map(ratios, layers, 1.0, share_text, "updated share")
+
+
+def largest_of(alphas: Sequence[Matrix]) -> float:
+    """The largest step size; 1 where there is none above zero."""
+    largest = max(a for alpha in alphas for row in alpha for a in row)
+    return largest if largest > 0 else 1.0
+
+
+def _heat_map(
+    matrix: Matrix, layers: Sequence[str], largest: float, show: Callable[[float], str], what: str
+) -> Figure:
+    """Layers down, steps across; the more colour the larger, and grey at zero."""
+    left = 8 + LETTER * max(map(len, layers))
+    width = min(68.0, (WIDTH - left - 2) / len(matrix))
+    cell = 18.0 if len(layers) <= 12 else 14.0
+    right = WIDTH - left - width * len(matrix)
+    figure, axes = canvas(20 + cell * len(layers), left, right, 18, 2)
+    _plain(axes, len(matrix), len(layers))
+    row_label(axes, -9 / cell, "step", size=12)
+    for k in range(len(matrix)):
+        axes.text(k + 0.5, -9 / cell, str(k + 1), ha="center", va="center", color=FAINT, size=11.5)
     for l, name in enumerate(layers):
-        y = 18 + l * height
-        parts.append(text(left - 6, y + height / 2 + 3.5, name, "end", "tick"))
+        row_label(axes, l + 0.5, name)
         for k, row in enumerate(matrix):
-            strength = _strength(row[l], largest)
-            kind = "heat" if row[l] > 0 else "heat zero"
-            tip = f"{title} of {name} at step {k + 1}: {row[l]:.4g}"
-            place = (left + k * width + 1, y + 1, width - 2, height - 2)
-            parts.append(rect(*place, tip, fill_opacity=strength, class_=kind, data_kl=f"{k},{l}"))
-            ink = "on" if strength > 0.5 else "value"
-            parts.append(
-                text(left + (k + 0.5) * width, y + height / 2 + 3.5, show(row[l]), "middle", ink)
+            tip = f"{what} of {name} at step {k + 1}: {row[l]:.4g}"
+            place = (k + 1 / width, l + 1 / cell, 1 - 2 / width, 1 - 2 / cell)
+            box(axes, place, *_color(row[l], largest), tip, class_="heat", data_kl=f"{k},{l}")
+            ink = INK if _strength(row[l], largest) <= 0.7 else LIGHT["page"]
+            color = ink if row[l] > 0 else FAINT
+            middle = (k + 0.5, l + 0.52)
+            axes.text(
+                *middle, show(row[l]), ha="center", va="center", color=color, size=11.5, zorder=1
             )
-    return svg(parts, 20 + height * len(layers), title)
+    return figure
+
+
+def _plain(axes: Axes, across: float, down: float) -> None:
+    """No lines and no ticks; rows are counted downwards."""
+    axes.set_xlim(0, across)
+    axes.set_ylim(down, 0)
+    axes.set_axis_off()
+
+
+def _color(value: float, largest: float) -> tuple[str, float]:
+    """The more colour the larger, and grey at zero."""
+    return (ACCENT, _strength(value, largest)) if value > 0 else (RULE, 0.5)
 
 
 def _strength(value: float, largest: float) -> float:
     """Opacity: by the square root, so that small step sizes do not look like zero."""
-    return 0.1 + 0.9 * (value / largest) ** 0.5 if value > 0 else 0.0
+    return 0.1 + 0.9 * min(value / largest, 1.0) ** 0.5 if value > 0 else 0.0
 
 
-def step_size_text(a: float) -> str:
-    """Three digits behind the point, and none of the zeros that say nothing.
-
-    >>> step_size_text(0.0252), step_size_text(0.0), step_size_text(1.5), step_size_text(0.0001)
-    ('.025', '·', '1.5', '<.001')
-    """
-    return (
-        "·"
-        if a <= 0
-        else f"{a:.3g}"
-        if a >= 1
-        else "<.001"
-        if a < 0.0005
-        else f"{a:.3f}".lstrip("0")
-    )
-
-
-def step_sizes(run: RunRecord, chosen: dict[str, Any]) -> Markup:
-    """The step sizes of a model, with a slider through the training where scripts run."""
-    history = [
-        [m["tasks"], [[float(f"{a:.3g}") for a in row] for row in m["alpha"]]] for m in run.metrics
-    ]
-    largest = _largest(run)
-    at = [m["tasks"] for m in run.metrics].index(chosen["tasks"])
-    slider = el(
-        "input",
-        type="range",
-        min=0,
-        max=len(history) - 1,
-        value=at,
-        aria_label="stage of the training",
-    )
-    control = el(
-        "label", slider, " ", el("output", f"{chosen['tasks']:,} tasks"), class_="slider", hidden=""
-    )
-    picture = heat_map(chosen["alpha"], run.layers, largest, step_size_text, "step size")
-    values = data({"history": history, "largest": largest}, class_="history")
-    return el("div", control if len(history) > 1 else None, picture, values, class_="alpha")
-
-
-def _largest(run: RunRecord) -> float:
-    return max(a for m in run.metrics for row in m["alpha"] for a in row) or 1.0
-
-
-def stages(run: RunRecord) -> Markup:
-    """The step sizes at some validations from the first to the last, side by side."""
+def moments(run: RunRecord) -> list[tuple[str, Matrix]]:
+    """The step sizes at some validations from the first to the last, each with its name."""
     last = len(run.metrics) - 1
-    picked = sorted({round(i * last / (MOMENTS - 1)) for i in range(MOMENTS)}) if last else [0]
-    largest = _largest(run)
-    thumbs = []
-    for m in (run.metrics[i] for i in picked):
-        is_best = run.best is not None and m["tasks"] == run.best["tasks"]
-        caption = f"{m['tasks']:,}" + (" best" if is_best else "")
-        thumbs.append(
-            el(
-                "figure",
-                _thumb(m["alpha"], run.layers, largest, m["tasks"]),
-                el("figcaption", caption),
-            )
-        )
-    return el("div", thumbs, class_="stages")
+    picked = sorted({round(i * last / (MOMENTS - 1)) for i in range(MOMENTS)})
+    best = run.best["tasks"] if run.best else None
+    chosen = [run.metrics[i] for i in picked]
+    return [(f"{m['tasks']:,}{' best' * (m['tasks'] == best)}", m["alpha"]) for m in chosen]
 
 
-def _thumb(alpha: Matrix, layers: Sequence[str], largest: float, tasks: int) -> Markup:
-    height, width = (7, 11) if len(layers) <= 12 else (4, 11)
-    parts = []
-    for k, row in enumerate(alpha):
-        for l, a in enumerate(row):
-            kind = "heat" if a > 0 else "heat zero"
-            tip = f"{layers[l]}, step {k + 1}: {a:.4g}"
-            parts.append(
-                rect(
-                    k * width,
-                    l * height,
-                    width - 1,
-                    height - 1,
-                    tip,
-                    fill_opacity=_strength(a, largest),
-                    class_=kind,
-                )
-            )
-    size = (width * len(alpha), height * len(layers))
-    return svg(parts, size[1], f"step sizes at {tasks} tasks", size[0])
+def evolution(stages: Sequence[tuple[str, Matrix]], layers: Sequence[str]) -> Figure:
+    """Step sizes at several stages of the training, side by side, as small heat maps."""
+    largest = largest_of([alpha for _, alpha in stages])
+    cell = 9.0 if len(layers) <= 12 else 5.0
+    across, down = WIDTH / ABREAST, cell * len(layers) + 24
+    rows = -(-len(stages) // ABREAST)
+    figure, axes = canvas(down * rows, 0, 0, 0, 0)
+    _plain(axes, WIDTH, down * rows)
+    for i, (name, alpha) in enumerate(stages):
+        x, y = across * (i % ABREAST), down * (i // ABREAST)
+        width = (across - 14) / len(alpha)
+        cells = [(k, l) for k in range(len(alpha)) for l in range(len(layers))]
+        places = [(x + 7 + k * width, y + l * cell, width - 1, cell - 1) for k, l in cells]
+        colors = [_color(alpha[k][l], largest) for k, l in cells]
+        axes.add_collection(PolyCollection([_corners(*place) for place in places], fc=colors))
+        axes.text(x + across / 2, y + down - 12, name, ha="center", color=FAINT, size=11.5)
+    return figure
+
+
+def _corners(x: float, y: float, width: float, height: float) -> list[tuple[float, float]]:
+    return [(x, y), (x + width, y), (x + width, y + height), (x, y + height)]
 
 
 def update_ratios(run: RunRecord) -> tuple[Matrix, bool]:
-    """Share of the weights of layer l that step k updates, and whether it was measured; else it is the most it can be."""
+    """Share of the weights of layer l that step k updates: measured (True), or the most it can be."""
     measured = [e for e in run.evaluations if _fits(e.get("update_ratios"), run)]
     if measured:
         return max(measured, key=lambda e: e["tasks"])["update_ratios"], True

@@ -1,9 +1,23 @@
-"""Tables of `pmeta reproduce` for the page: ours with CI95 beside the paper's, cell by cell, and as a picture."""
+"""Tables of `pmeta reproduce`: ours with CI95 beside the paper's, in words and as pictures."""
 
 from typing import Any, NamedTuple
 
-from pmeta.report.html import Markup, el
-from pmeta.report.plot import WIDTH, Scale, around, line, nice_ticks, number, svg, text
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from pmeta.report.picture import (
+    ACCENT,
+    FAINT,
+    LETTER,
+    LIGHT,
+    around,
+    canvas,
+    name_axes,
+    note,
+    round_numbers,
+    row_label,
+)
+from pmeta.report.words import shorten
 
 Table = dict[str, Any]
 Cell = dict[str, Any]
@@ -11,34 +25,31 @@ SCORES = ("%", "return", "")
 """Units of cells that say how well a method does, not what it costs."""
 
 
-def table(given: Table) -> Markup:
-    """The table, what stands behind it, and why cells are missing."""
+class Entry(NamedTuple):
+    """A cell in words."""
+
+    ours: str = ""
+    """Empty where it is missing."""
+    paper: str = ""
+    tip: str = ""
+
+
+def entries(given: Table) -> list[tuple[str, list[Entry | None]]]:
+    """The rows of the table with their cells; None where the table has none."""
     cells = {(c["row"], c["column"]): c for c in given["cells"]}
-    head = el("tr", el("th", ""), [el("th", column, class_="n") for column in given["columns"]])
-    body = [
-        el("tr", el("th", row), [_cell(cells.get((row, column))) for column in given["columns"]])
-        for row in given["rows"]
+    places = [
+        (row, [cells.get((row, column)) for column in given["columns"]]) for row in given["rows"]
     ]
-    return el("div", el("table", el("thead", head), el("tbody", body)), class_="scroll")
+    return [(row, [cell and _entry(cell) for cell in found]) for row, found in places]
 
 
-def _cell(cell: Cell | None) -> Markup:
-    if cell is None:
-        return el("td", "", class_="n")
+def _entry(cell: Cell) -> Entry:
     paper = "" if cell["paper"] is None else f"paper {digits(cell['paper'], cell['unit'])}"
     if cell["ours"] is None:
-        return el(
-            "td",
-            "–",
-            el("br"),
-            el("small", paper),
-            class_="n",
-            title=cell["missing"] or "not there yet",
-        )
+        return Entry("", paper, cell["missing"] or "not there yet")
     ci95 = "" if cell["ci95"] is None else f" ± {cell['ci95']:.1f}"
     most = "≤ " if cell.get("at_most") else ""
-    ours = el("b", f"{most}{digits(cell['ours'], cell['unit'])}{ci95}")
-    return el("td", ours, el("br"), el("small", paper), class_="n", title=behind(cell))
+    return Entry(f"{most}{digits(cell['ours'], cell['unit'])}{ci95}", paper, behind(cell))
 
 
 def digits(value: float, unit: str) -> str:
@@ -89,29 +100,6 @@ def differences(given: Table) -> list[Cell]:
     return [c for c in given["cells"] if c.get("difference") is not None]
 
 
-def difference_picture(cells: list[Cell]) -> Markup:
-    """How much better than the reference, paired over the same tasks, with CI95; the paper's hollow."""
-    rows = [
-        Row(
-            f"{c['row']}, {c['column']}",
-            c["difference"],
-            c["difference_ci95"],
-            c["difference_paper"],
-        )
-        for c in cells
-    ]
-    return _dots(rows, f"points more than {cells[0]['versus']} on the same tasks", zero=True)
-
-
-def score_picture(given: Table, column: str) -> Markup | None:
-    """One column of scores: ours with CI95 filled, the paper's hollow, a line for each row. None where ours is missing."""
-    cells = [c for c in given["cells"] if c["column"] == column and c["unit"] in SCORES]
-    if not any(c["ours"] is not None for c in cells):
-        return None
-    rows = [Row(c["row"], c["ours"], c["ci95"] or 0.0, c["paper"]) for c in cells]
-    return _dots(rows, f"{column} ({cells[0]['unit'] or 'return'})")
-
-
 class Row(NamedTuple):
     """A line of a picture."""
 
@@ -121,39 +109,52 @@ class Row(NamedTuple):
     paper: float | None
 
 
-def _dots(rows: list[Row], label: str, zero: bool = False) -> Markup:
+def difference_picture(cells: list[Cell]) -> Figure:
+    """How much better than the reference, paired over the same tasks, with CI95; the paper's hollow."""
+    keys = ("difference", "difference_ci95", "difference_paper")
+    rows = [Row(f"{c['row']}, {c['column']}", *(c[key] for key in keys)) for c in cells]
+    return _dots(rows, f"points more than {cells[0]['versus']} on the same tasks", zero=True)
+
+
+def score_picture(given: Table, column: str) -> Figure | None:
+    """One column of scores, ours filled, the paper's hollow; None where ours is missing."""
+    cells = [c for c in given["cells"] if c["column"] == column and c["unit"] in SCORES]
+    if not any(c["ours"] is not None for c in cells):
+        return None
+    rows = [Row(c["row"], c["ours"], c["ci95"] or 0.0, c["paper"]) for c in cells]
+    return _dots(rows, f"{column} ({cells[0]['unit'] or 'return'})")
+
+
+def _dots(rows: list[Row], label: str, zero: bool = False) -> Figure:
     """Ours filled with CI95 and the paper's hollow, a line for each row."""
     ours = [v for r in rows if r.ours is not None for v in (r.ours - r.ci95, r.ours + r.ci95)]
-    low, high = around(
-        [*ours, *(r.paper for r in rows if r.paper is not None), *([0.0] if zero else [])], 0.06
-    )
-    left = min(14 + 6.2 * max(len(r.label) for r in rows), 165)
-    height, x = 22 * len(rows) + 44, Scale(low, high, left, WIDTH - 10)
-    parts = [
-        line(x(v), 4, x(v), height - 36, "axis" if zero and v == 0 else "rule")
-        for v in nice_ticks(low, high)
-    ]
-    parts += [text(x(v), height - 21, number(v), "middle", "tick") for v in nice_ticks(low, high)]
-    parts.append(text((x.start + x.end) / 2, height - 5, label, "middle", "label"))
+    papers = [r.paper for r in rows if r.paper is not None]
+    left = min(14 + LETTER * max(len(r.label) for r in rows), 165)
+    figure, axes = canvas(22 * len(rows) + 44, left, 10, 4, 36)
+    axes.set_xlim(around([*ours, *papers, *([0.0] if zero else [])], 0.06))
+    axes.set_ylim(len(rows), 0)
+    axes.set_yticks([])
+    axes.grid(axis="x", color=LIGHT["line"], linewidth=1)
+    axes.tick_params(axis="x", length=0)
+    axes.spines["bottom"].set_visible(False)
+    round_numbers(axes.xaxis)
+    name_axes(axes, label)
+    if zero:
+        axes.axvline(0, color=FAINT, lw=1)
     for i, row in enumerate(rows):
-        parts += _dot_line(row, 22 * i + 14, x)
-    return svg(parts, height, label)
+        row_label(axes, i + 0.5, shorten(row.label, 25))
+        _dot_line(axes, row, i + 0.5)
+    return figure
 
 
-def _dot_line(row: Row, y: float, x: Scale) -> list[Markup]:
-    label = row.label if len(row.label) <= 25 else row.label[:24] + "…"
-    parts = [text(x.start - 8, y + 4, label, "end", "tick")]
+def _dot_line(axes: Axes, row: Row, y: float) -> None:
     if row.ours is not None:
-        parts.append(line(x(row.ours - row.ci95), y, x(row.ours + row.ci95), y, "ci accent"))
-    for value, kind, whose in (
-        (row.paper, "mark hollow accent", "paper"),
-        (row.ours, "mark accent", "ours"),
-    ):
+        ends = [row.ours - row.ci95, row.ours + row.ci95]
+        (bar,) = axes.plot(ends, [y, y], color=ACCENT, lw=2, alpha=0.55)
+        note(bar, class_="ci")
+    for value, face, whose in ((row.paper, LIGHT["card"], "paper"), (row.ours, ACCENT, "ours")):
         if value is not None:
-            tip = f"{row.label}, {whose}: {value:.2f}" + (
-                f" ± {row.ci95:.2f}" if whose == "ours" else ""
-            )
-            parts.append(
-                el("circle", el("title", tip), cx=x(value), cy=float(y), r=4.5, class_=kind)
-            )
-    return parts
+            (dot,) = axes.plot([value], [y], "o", color=ACCENT, mfc=face, mew=1.6, ms=8)
+            ci95 = f" ± {row.ci95:.2f}" if whose == "ours" else ""
+            kind = "mark hollow" if whose == "paper" else "mark"
+            note(dot, f"{row.label}, {whose}: {value:.2f}{ci95}", class_=kind)

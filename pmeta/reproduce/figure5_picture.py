@@ -1,6 +1,5 @@
 """The picture of figure 5: a row for each number of shots, a panel for each step, and the cosine similarity at the right."""
 
-import io
 import json
 import textwrap
 from typing import Any
@@ -9,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pmeta.base.files import write_atomically
+from pmeta.report.picture import save
 from pmeta.reproduce import evaluations, figure5
 from pmeta.reproduce.cells import FIGURE5, TITLES
 from pmeta.reproduce.queue import Options, run_folder
@@ -51,11 +51,7 @@ def write(options: Options) -> None:
     if any(not s["missing"] for s in found["series"]):
         picture = draw(found)
         for kind in ("svg", "png"):
-            image = io.BytesIO()
-            picture.savefig(
-                image, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None
-            )
-            write_atomically(path.with_suffix(f".{kind}"), image.getvalue())
+            save(picture, path.with_suffix(f".{kind}"))
     write_atomically(path, text.encode())
 
 

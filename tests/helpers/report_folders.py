@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from pmeta.method.methods import METHODS
+from pmeta.report.read import read_run
+from pmeta.report.run import RunRecord
 from pmeta.rl.config import RLConfig
 from pmeta.training.config import ImageConfig
 from pmeta.training.run_folder import Run, write_json
@@ -54,6 +56,14 @@ def write_run(
                 path / "best.json", {"input": [3, 84, 84], **{key: record[key] for key in keys}}
             )
     return path
+
+
+def run_of(path: Path, config: ImageConfig | RLConfig = MINI, **changes: Any) -> RunRecord:
+    """A run folder, written and read; `changes` are of its settings, or of what is logged."""
+    settings = {f.name for f in dataclasses.fields(config)}
+    own = {key: value for key, value in changes.items() if key in settings}
+    rest = {key: value for key, value in changes.items() if key not in settings}
+    return read_run(write_run(path, dataclasses.replace(config, **own), **rest), [])
 
 
 def evaluation(**changes: Any) -> dict[str, Any]:

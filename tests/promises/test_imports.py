@@ -14,7 +14,7 @@ TABLE = {
 }
 WITHOUT_TORCH = ("base", "cost", "device", "paper", "web", "zoo")
 COMMANDS_WITHOUT_TORCH = ("adapt", "cost", "page", "zoo")
-HEAVY = ("torch", "matplotlib")
+HEAVY = ("torch", "matplotlib", "jinja2", "markupsafe")
 MOST_FILES = 14
 
 

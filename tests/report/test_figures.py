@@ -1,4 +1,4 @@
-"""Pictures: they are there, and they show what they were given."""
+"""Pictures show what they were given, in the page and in files."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,9 @@ from PIL import Image
 
 from pmeta.method.methods import METHODS
 from pmeta.report import figures
-from pmeta.report.palette import COLORS
+from pmeta.report.figures import Bar, Curve, Point, computation, learning_curves
+from pmeta.report.picture import COLORS, svg
+from tests.helpers.report_folders import write_run
 
 
 @pytest.fixture
@@ -32,6 +34,16 @@ def is_picture(path: Path) -> bool:
         return min(image.size) > 100 and len(image.convert("RGB").getcolors(10**6) or []) > 3
 
 
+def parts(picture: matplotlib.figure.Figure, kind: str) -> list[Any]:
+    """The lines that have a class."""
+    lines = picture.axes[0].lines
+    return [line for line in lines if f'"class": "{kind}"' in (line.get_gid() or "")]
+
+
+def named(picture: matplotlib.figure.Figure) -> list[str]:
+    return [text.get_text() for text in picture.axes[0].texts]
+
+
 def test_accuracy_against_memory(tmp_path: Path, drawn: list[matplotlib.figure.Figure]) -> None:
     results = [
         {
@@ -44,44 +56,104 @@ def test_accuracy_against_memory(tmp_path: Path, drawn: list[matplotlib.figure.F
     ]
     figures.accuracy_against_memory(results, tmp_path / "x.png")
     assert is_picture(tmp_path / "x.png")
-    axes: Any = drawn[0].axes[0]
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == [
-        m.title for m in METHODS.values()
-    ]
-    points = [
-        np.asarray(container.lines[0].get_xydata())[0].tolist() for container in axes.containers
-    ]
-    assert points == [pytest.approx([100.0 * (i + 1), 50.0 + i]) for i in range(6)]
-    assert COLORS.keys() == METHODS.keys()
+    marks = [mark.get_xydata()[0].tolist() for mark in parts(drawn[0], "mark")]
+    assert marks == [pytest.approx([100.0 * (i + 1), 50.0 + i]) for i in range(6)]
+    bars = [bar.get_xydata().tolist() for bar in parts(drawn[0], "ci")]
+    assert bars[0] == [pytest.approx([200.0, 49.0]), pytest.approx([200.0, 53.0])]
+    assert len(bars) == 5  # one task has no CI95
+    assert sorted(named(drawn[0])) == sorted(
+        ["MAML", "ANIL", "BOIL", "MAML++", "p-Meta (LR)", "p-Meta"]
+    )
+
+
+def test_the_place_of_a_mark_is_its_figures() -> None:
+    """Twice the memory is twice as far from zero; more accuracy is higher up."""
+    points = [Point("pmeta", "a", "", 1.0, 30.0, 1.0), Point("pmeta", "b", "", 2.0, 40.0, 1.0)]
+    picture = figures.score_against_memory(points, "accuracy")
+    axes = picture.axes[0]
+    (zero, _), (xa, ya), (xb, yb) = axes.transData.transform([(0, 30), (1, 30), (2, 40)])
+    assert xb - zero == pytest.approx(2 * (xa - zero))
+    assert yb > ya
+    shown = svg(picture, "x")
+    for mark, (x, y) in zip(parts(picture, "mark"), ((xa, ya), (xb, yb)), strict=True):
+        assert axes.transData.transform(mark.get_xydata())[0].tolist() == pytest.approx([x, y])
+        place = f"translate({x:.2f} {250 - y:.2f}".replace(".00", "")
+        assert place.rstrip("0") in shown
 
 
 def test_learning_curves(tmp_path: Path, drawn: list[matplotlib.figure.Figure]) -> None:
-    metrics: list[dict[str, Any]] = [
-        {
-            "tasks": 10,
-            "val_accuracy": 20.0,
-            "val_ci95": None,
-        },  # a validation of one task has no CI95
-        {"tasks": 20, "val_accuracy": 30.0, "val_ci95": 2.0},
+    figures.run_pictures(write_run(tmp_path / "run", validations=3))
+    assert is_picture(tmp_path / "run" / "curve.png")
+    assert is_picture(tmp_path / "run" / "step_sizes.png")
+    (line,) = [line for line in drawn[0].axes[0].lines if line.get_label() == "p-Meta"]
+    assert np.asarray(line.get_xydata()).tolist() == [[400, 30], [800, 31], [1200, 32]]
+    assert line.get_color() == COLORS["pmeta"]
+    assert ".150" in named(drawn[1])  # the last step size of fc
+
+
+def test_a_run_before_its_layers_are_chosen_has_only_a_curve(tmp_path: Path) -> None:
+    figures.run_pictures(write_run(tmp_path / "run", validations=1, best=False))
+    assert (tmp_path / "run" / "curve.png").exists()
+    assert not (tmp_path / "run" / "step_sizes.png").exists()
+
+
+def test_a_curve_has_a_dot_with_its_figures_for_every_validation() -> None:
+    curves = [
+        figures.curve_of(
+            "pmeta",
+            "p-Meta",
+            [
+                {"tasks": 10, "val_accuracy": 20.0, "val_ci95": None},  # of one task
+                {"tasks": 1200, "val_accuracy": 32.0, "val_ci95": 1.5},
+            ],
+        ),
+        Curve("maml", "MAML", []),
     ]
-    figures.learning_curves([("mine", metrics), ("MAML", [])], tmp_path / "x.png")
-    assert is_picture(tmp_path / "x.png")
-    mine, maml = drawn[0].axes[0].lines
-    assert np.asarray(mine.get_xydata()).tolist() == [[10.0, 20.0], [20.0, 30.0]]
-    assert mine.get_label() == "mine"
-    assert maml.get_color() == COLORS["maml"]
+    picture = learning_curves(curves)
+    assert [dot.get_xydata().tolist() for dot in parts(picture, "dot")] == [
+        [[10, 20]],
+        [[1200, 32]],
+    ]
+    assert named(picture) == ["p-Meta"]
+    shown = svg(picture, "x")
+    assert "<title>p-Meta, 1,200 tasks: 32.0 ± 1.5</title>" in shown
+    assert "<title>p-Meta, 10 tasks: 20.0 ± 0.0</title>" in shown
+    assert "accuracy on validation tasks (%)" in shown
 
 
-def test_step_sizes(tmp_path: Path, drawn: list[matplotlib.figure.Figure]) -> None:
-    figures.step_sizes(
-        [[0.0, 0.25, 1.5], [0.1, 0.0, 0.0]], ["conv1", "norm1", "fc"], tmp_path / "x.png"
+def test_runs_of_one_method_have_lines_of_their_own() -> None:
+    picture = learning_curves(
+        [Curve("pmeta", name, [(1, 2.0, 0.0), (2, 3.0, 0.0)]) for name in "ab"]
     )
-    assert is_picture(tmp_path / "x.png")
-    axes = drawn[0].axes[0]
-    assert [text.get_text() for text in axes.texts] == ["0", ".250", "1.500", ".100", "0", "0"]
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["conv1", "norm1", "fc"]
+    styles = {
+        line.get_label(): line._dash_pattern
+        for line in picture.axes[0].lines
+        if line.get_label() in ("a", "b")
+    }
+    assert styles["a"] != styles["b"]
 
 
-def test_no_layer_lives(tmp_path: Path) -> None:
-    figures.step_sizes([[0.0, 0.0]], ["conv1", "fc"], tmp_path / "x.png")
-    assert is_picture(tmp_path / "x.png")
+def test_policies_have_returns() -> None:
+    curve = figures.curve_of("pmeta", "x", [{"tasks": 1, "val_after": -3.0, "val_ci95": 1.0}])
+    assert curve.validations == [(1, -3.0, 1.0)]
+    assert "return on validation tasks<" in svg(learning_curves([curve], "return"), "x")
+
+
+def test_computation_splits_a_step_in_forward_and_the_rest() -> None:
+    picture = computation([Bar("maml", "MAML", 0.144, 0.387, 0.39), Bar("pmeta", "x", 0.1, 0.2, 0)])
+    shown = svg(picture, "x")
+    assert "<title>MAML, forward: 144 MMACs</title>" in shown
+    assert "<title>MAML, backward: 243 MMACs</title>" in shown
+    assert "<title>the paper: 390 MMACs</title>" in shown
+    assert len(parts(picture, "paper-line")) == 1
+    widths = [patch.get_width() for patch in picture.axes[0].patches]
+    assert widths == pytest.approx([144, 243, 100, 100])
+    assert named(picture) == ["MAML", "387", "x", "200"]
+
+
+@pytest.mark.parametrize("size", [0.0, -3.0, 1e-12, 1e17])
+def test_odd_figures_are_drawn_all_the_same(size: float) -> None:
+    picture = figures.score_against_memory([Point("pmeta", "a", "", size, size, abs(size))], "x")
+    assert svg(picture, "x")
+    assert svg(computation([Bar("pmeta", "a", size, size, size)]), "x")
+    assert svg(learning_curves([Curve("pmeta", "a", [(0, size, 0.0)])]), "x")

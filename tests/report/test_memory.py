@@ -1,0 +1,54 @@
+"""Memory along the layers: the paper's peak, and what is stored where."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from pmeta.cost.memory import peak_words
+from pmeta.cost.networks import four_conv
+from pmeta.cost.ops import layer_names
+from pmeta.report.memory import dense_walk, memory_along_layers, walk_of
+from pmeta.report.picture import svg
+from tests.helpers.report_folders import run_of
+
+
+def test_the_walk_of_maml_is_the_papers_2_06_mb_and_stores_every_input(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "a", method="maml")
+    walk, dense = walk_of(run), dense_walk(run)
+    assert walk == dense
+    assert walk
+    expected = peak_words(four_conv(), layer_names(four_conv()), samples=5) * 4e-6
+    assert walk.peak_mb("paper") == pytest.approx(expected)
+    picture = svg(memory_along_layers(walk, walk.peak_mb("paper")), "x")
+    assert all(f"<title>input of {name}: " in picture for name in layer_names(four_conv()))
+    assert "<title>input of norm1: 0.90 MB</title>" in picture
+    assert ">input of norm1, 0.90 MB</text>" in picture
+    assert ">peak 2.06 MB</text>" in picture
+
+
+def test_what_p_meta_does_not_update_it_does_not_store(tmp_path: Path) -> None:
+    walk = walk_of(run_of(tmp_path / "a"))
+    assert walk
+    picture = svg(memory_along_layers(walk, 2.06), "x")
+    assert re.findall(r"<title>input of (\w+): ", picture) == ["conv4", "fc"]
+    # conv4: (32, 10, 10), 22 of 32 channels by the bound, and 64 scores
+    assert f"input of conv4: {4 * (22 * 100 + 64) / 1000:.2g} kB" in picture
+
+
+def test_bands_pile_up_to_the_peak(tmp_path: Path) -> None:
+    """The highest corner of all that is drawn is the peak, and each band begins at its layer."""
+    walk = walk_of(run_of(tmp_path / "a", method="maml"))
+    assert walk
+    patches = memory_along_layers(walk, 2.06).axes[0].patches
+    tops = [patch.get_y() + patch.get_height() for patch in patches]  # type: ignore[attr-defined]
+    assert max(tops) == pytest.approx(walk.peak_mb("paper"))
+    bands = [patch for patch in patches if '"class": "band"' in (patch.get_gid() or "")]
+    ends = {patch.get_x() + patch.get_width() for patch in bands}  # type: ignore[attr-defined]
+    assert ends == {len(walk.ops)}
+
+
+def test_a_model_without_a_step_size_above_zero(tmp_path: Path) -> None:
+    walk = walk_of(run_of(tmp_path / "a", alpha=[[0.0] * 9] * 5))
+    assert walk
+    assert "input of" not in svg(memory_along_layers(walk, 2.06), "x")
