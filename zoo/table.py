@@ -1,8 +1,10 @@
-"""The runs of the zoo in the form of the paper's Table 2, with their curves and step sizes: python zoo/table.py --data DIR
+"""The runs of the zoo as in the paper's Table 2, with curves and step sizes.
 
-Each run's best model adapts to the same tasks of the validation classes, one sample at a time; differences to MAML++ are taken
-task by task. Writes docs/results/zoo.json, .md and pictures. A run whose best model is the same as in zoo.json is not measured
-again.
+    python zoo/table.py --data DIR
+
+Each run's best model adapts to the same tasks of the validation classes, one sample at a time;
+differences to MAML++ are taken task by task. Writes docs/results/zoo.json, .md and pictures.
+A run whose best model is the same as in zoo.json is not measured again.
 """
 
 import argparse
@@ -86,7 +88,7 @@ def measured(run: Path, args: argparse.Namespace, known: dict[str, Any]) -> dict
 
 
 def arena(run: Path) -> dict[str, float]:
-    """What the C engine takes to adapt, in all and without the weights, which the paper does not count."""
+    """What the C engine takes to adapt, in all and without the weights (as the paper counts)."""
     model = export_run(str(run))
     without = model.arena_bytes - model.state_bytes
     return {"arena_mb": model.arena_bytes / 1e6, "arena_without_weights_mb": without / 1e6}

@@ -1,4 +1,4 @@
-"""`pmeta report`: one self-contained HTML page from run folders and results, to look at and to pass on."""
+"""`pmeta report`: one self-contained HTML page from run folders and results, to pass on."""
 
 import argparse
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from pmeta.report.read import Given, read
 EXAMPLE = """examples:
   pmeta report runs/first                          a run
   pmeta report runs/quickstart -o quickstart.html  all runs in a folder, side by side
-  pmeta report results runs/navigation             tables and figures of pmeta reproduce, and a run"""
+  pmeta report results runs/navigation             results of pmeta reproduce, and a run"""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -30,7 +30,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         allow_abbrev=False,
         formatter_class=raw,
     )
-    what = "a run folder, a table of pmeta reproduce (tableN.json), or a folder that holds any of these"
+    what = "a run folder, a table of pmeta reproduce (tableN.json), or a folder of these"
     parser.add_argument("paths", nargs="+", metavar="RUN_OR_RESULTS", help=what)
     parser.add_argument(
         "-o",
@@ -49,11 +49,13 @@ def main(argv: Sequence[str]) -> None:
     options = parse(argv)
     if options.out.is_dir():
         raise ValueError(
-            f"-o names the file to write, {options.out} is a folder: say {options.out / 'report.html'}."
+            f"-o names the file to write, {options.out} is a folder: "
+            f"say {options.out / 'report.html'}."
         )
     if not options.out.resolve().parent.is_dir():
         raise ValueError(
-            f"-o names a file in a folder that is there, {options.out.parent} is not: make it first."
+            f"-o names a file in a folder that is there, {options.out.parent} is not: "
+            "make it first."
         )
     given = read(options.paths)
     write_atomically(options.out, page(given, options.title).encode(errors="replace"))

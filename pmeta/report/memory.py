@@ -164,4 +164,6 @@ def _name_blocks(axes: Axes, ops: Sequence[Op]) -> None:
         if op.kind in ("conv", "fc"):
             blocks.setdefault(op.name.split(".")[0], i)
     axes.set_xticks(list(blocks.values()), list(blocks), ha="left", color=FAINT)
-    axes.get_xticklabels()[-1].set_ha("right" if ops[-1].name in blocks else "left")
+    axes.get_xticklabels()[-1].set_horizontalalignment(
+        "right" if ops[-1].name in blocks else "left"
+    )

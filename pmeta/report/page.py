@@ -113,7 +113,7 @@ def run_section(run: RunRecord, label: str) -> dict[str, Any]:
 
 
 def run_steps(run: RunRecord) -> dict[str, Any]:
-    """The step sizes of a run's model with what its slider goes through, and the cards beside it."""
+    """The step sizes of a run's model, what its slider goes through, and the cards beside it."""
     chosen = run.chosen
     assert chosen
     which = "best model" if run.best else "last validation; the layers are not chosen yet"

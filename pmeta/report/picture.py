@@ -70,10 +70,7 @@ def round_numbers(axis: Axis) -> None:
 def name_axes(axes: Axes, x: str, y: str = "") -> None:
     """What the axes are: x below, y above them at the left."""
     axes.set_xlabel(x, color=FAINT, fontsize=12)
-    figure = axes.get_figure()
-    assert figure
-    height = figure.get_figheight() * 72
-    figure.text(2 / WIDTH, 1 - 11 / height, y, color=FAINT, fontsize=12)
+    axes.figure.text(0.005, 0.995, y, va="top", color=FAINT, fontsize=12)
 
 
 def around(values: Sequence[float], share: float = 0.08) -> tuple[float, float]:
@@ -147,26 +144,24 @@ def label(
     note(drawn, class_="name")
 
 
-def row_label(axes: Axes, y: float, text: str, color: str = FAINT, size: float = 11.5) -> None:
+def row_label(axes: Axes, y: float, text: str, size: float = 11.5) -> None:
     """What a row of a picture is, at its left."""
-    at = axes.get_yaxis_transform()
-    width = axes.bbox.width
-    axes.text(
-        -6 / width, y, text, transform=at, ha="right", va="center", color=color, fontsize=size
-    )
+    at, x = axes.get_yaxis_transform(), -6 / axes.bbox.width
+    axes.text(x, y, text, transform=at, ha="right", va="center", color=FAINT, fontsize=size)
 
 
 @contextmanager
 def _drawing(figure: Figure) -> Iterator[None]:
     """Text is text, whatever stands in it, and the same picture is the same file."""
-    texts = [
-        *figure.texts,
-        *(text for axes in figure.axes for text in (*axes.texts, axes.xaxis.label)),
-    ]
-    for text in texts:
+    inside = [text for axes in figure.axes for text in (*axes.texts, axes.xaxis.label)]
+    for text in (*figure.texts, *inside):
         text.set_parse_math(False)
         text.set_text(_clean(text.get_text()))
-    settings = {"svg.fonttype": "none", "svg.hashsalt": "pmeta", "text.parse_math": False}
+    settings: dict[Any, Any] = {
+        "svg.fonttype": "none",
+        "svg.hashsalt": "pmeta",
+        "text.parse_math": False,
+    }
     with matplotlib.rc_context(settings), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph")  # the browser has other fonts
         yield

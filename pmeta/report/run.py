@@ -1,4 +1,4 @@
-"""One run as the report sees it: settings, validations, evaluations, and the network it was trained with. No torch."""
+"""One run as the report sees it: settings, validations, evaluations, its network. No torch."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -126,7 +126,7 @@ class RunRecord:
 
     @property
     def kept_words(self) -> int:
-        """Observations, actions and rewards of all episodes, which a policy keeps for its baseline."""
+        """Observations, actions and rewards of all episodes, kept for the baseline."""
         if not self.is_rl or not self.ops:
             return 0
         return self.samples * (m(self.ops[0].x) + m(self.ops[-1].y) + self.ops[0].x[0])
@@ -176,7 +176,7 @@ class RunRecord:
 
     @cached_property
     def score(self) -> Score | None:
-        """From an evaluation at batch 1 on tasks of the run's own kind and data, if one is kept; else from the validation."""
+        """From an evaluation at batch 1 on tasks of the run's own kind, else the validation."""
         own = [e for e in self.evaluations if self._is_own(e)]
         if own:
             e = max(own, key=lambda e: (e.get("split", "test") == "test", e["tasks"]))
@@ -235,7 +235,7 @@ def _variant(op: Op, config: ImageConfig) -> Op:
 def paper_score(
     config: ImageConfig | RLConfig, image: Sequence[int] | None, method: str
 ) -> PaperScore | None:
-    """What the paper prints for a method in this set-up (MiniImageNet in Table 2, Table 3), if it has one.
+    """What the paper prints for a method in this set-up (Tables 2 and 3), if it has it.
 
     Data are MiniImageNet if their name says so."""
     if isinstance(config, RLConfig):

@@ -84,8 +84,9 @@ def setup_section(setup: str, runs: Sequence[RunRecord]) -> dict[str, Any]:
     scored = [run for run in runs if run.score]
     if not scored:
         return {"title": setup, "overview": None}
-    left, right = [hero(scored), *learning(scored)], []
-    (right if len(left) > 1 else left).append(work(scored))
+    left, right = [hero(scored), *learning(scored)], [work(scored)]
+    if len(left) == 1:
+        left, right = [*left, *right], []
     cards = {"left": left, "right": right, "memory": memory_cards(scored)}
     return {"title": setup, "overview": overview(scored), **cards}
 

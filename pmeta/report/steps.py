@@ -123,7 +123,7 @@ def _corners(x: float, y: float, width: float, height: float) -> list[tuple[floa
 
 
 def update_ratios(run: RunRecord) -> tuple[Matrix, bool]:
-    """Share of the weights of layer l that step k updates: measured (True), or the most it can be."""
+    """Shares of layer l that step k updates: measured (True), or the most they can be."""
     measured = [e for e in run.evaluations if _fits(e.get("update_ratios"), run)]
     if measured:
         return max(measured, key=lambda e: e["tasks"])["update_ratios"], True
@@ -140,7 +140,7 @@ def _fits(ratios: Any, run: RunRecord) -> bool:
 
 
 def largest_shares(run: RunRecord) -> dict[str, float]:
-    """The largest share of each layer's weights that clipped scores can leave, whatever the data."""
+    """The largest share of each layer that clipped scores can leave, whatever the data."""
     shares = dict.fromkeys(run.layers, 1.0)
     if run.attention:
         named = [op for op in run.ops or () if op.name]

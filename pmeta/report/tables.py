@@ -71,15 +71,15 @@ def behind(cell: Cell) -> str:
         return str(cell.get("note") or "from the cost model")
     split = f" ({cell['split']})" if cell.get("split") else ""
     seeds = ", ".join(map(str, cell["seeds"]))
-    return f"trained on {cell['tasks']:,} tasks, seed {seeds}, evaluated on {cell['eval_tasks'] or 0:,} tasks{split}"
+    evaluated = f"evaluated on {cell['eval_tasks'] or 0:,} tasks{split}"
+    return f"trained on {cell['tasks']:,} tasks, seed {seeds}, {evaluated}"
 
 
 def notes(given: Table) -> list[str]:
-    """What must be known to read the table: where it comes from, notes on cells, and what is missing for which reason."""
+    """What must be known to read the table: where it comes from, and what is missing why."""
     data = ", ".join(given["data"]) or "no data set"
-    found = [
-        f"Schedule: {given.get('scale')}. Data: {data}. Evaluated on: {given.get('split') or 'nothing yet'}."
-    ]
+    split = given.get("split") or "nothing yet"
+    found = [f"Schedule: {given.get('scale')}. Data: {data}. Evaluated on: {split}."]
     trained = sorted(
         {behind(c) for c in given["cells"] if c["ours"] is not None and c["tasks"] is not None}
     )
@@ -110,7 +110,7 @@ class Row(NamedTuple):
 
 
 def difference_picture(cells: list[Cell]) -> Figure:
-    """How much better than the reference, paired over the same tasks, with CI95; the paper's hollow."""
+    """How much better than the reference on the same tasks, with CI95; the paper's hollow."""
     keys = ("difference", "difference_ci95", "difference_paper")
     rows = [Row(f"{c['row']}, {c['column']}", *(c[key] for key in keys)) for c in cells]
     return _dots(rows, f"points more than {cells[0]['versus']} on the same tasks", zero=True)

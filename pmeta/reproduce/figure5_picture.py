@@ -1,4 +1,4 @@
-"""The picture of figure 5: a row for each number of shots, a panel for each step, and the cosine similarity at the right."""
+"""The picture of figure 5: a row for each number of shots, a panel for each step."""
 
 import json
 import textwrap
@@ -43,7 +43,7 @@ def _series(name: str, options: Options) -> dict[str, Any]:
 
 
 def write(options: Options) -> None:
-    """OUT/figure5.json, .svg and .png, if anything is new; no picture as long as there is nothing to see."""
+    """OUT/figure5.json, .svg and .png, if anything is new; no picture of nothing."""
     found, path = collect(options), options.out / "figure5.json"
     text = json.dumps(plain(found), indent=2) + "\n"
     if path.exists() and path.read_text() == text:
@@ -56,7 +56,7 @@ def write(options: Options) -> None:
 
 
 def draw(found: dict[str, Any]) -> Figure:
-    """Bars are means over tasks (left) and over pairs of samples (right), whiskers one standard deviation."""
+    """Bars are means over tasks (left) and pairs of samples (right), whiskers one deviation."""
     series = [s for s in found["series"] if not s["missing"]]
     steps = max(len(s["ratios"]) for s in series)
     width = 2.05 * (steps + 1) + 0.4
@@ -86,7 +86,7 @@ def _panel(
     updated: list[bool],
     color: str,
 ) -> None:
-    """A bar for each layer; a layer whose step size is zero has none on the left, and a grey one on the right."""
+    """A bar for each layer; if not updated, none at the left, grey at the right."""
     low = [min(s, m) for m, s in zip(mean, std, strict=True)]
     high = [min(s, 1 - m) for m, s in zip(mean, std, strict=True)]
     colors = [color if alive else FROZEN for alive in updated]
@@ -106,8 +106,10 @@ def _panel(
 def _caption(found: dict[str, Any], series: list[dict[str, Any]]) -> tuple[str, str]:
     s = series[0]
     return (
-        f"Left: share of each layer's weights that a step updates, mean ± std over {s['eval_tasks']} unseen tasks "
+        "Left: share of each layer's weights that a step updates, "
+        f"mean ± std over {s['eval_tasks']} unseen tasks "
         f"({', '.join(found['data'])}, {found['split']}); 0: its step size is zero.",
-        f"Right: cosine similarity of the scores of two random samples, mean ± std over {s['pairs']} pairs; grey: not updated "
-        "at step 1; fc has no attention.",
+        "Right: cosine similarity of the scores of two random samples, "
+        f"mean ± std over {s['pairs']} pairs; "
+        "grey: not updated at step 1; fc has no attention.",
     )

@@ -16,7 +16,7 @@ from pmeta.training.run_folder import write_json
 from tests.helpers.chromium import Page, chromium, find
 from tests.helpers.report_folders import MINI, WALK, evaluation, table, write_run
 
-SVG = "<svg xmlns='http://www.w3.org/2000/svg' width='8' height='8'><rect width='8' height='8'/></svg>"
+SVG = "<svg xmlns='http://www.w3.org/2000/svg' width='8' height='8'><rect width='8'/></svg>"
 NASTY = "<script>alert(1)</script>&\"'"
 
 

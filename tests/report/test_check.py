@@ -1,4 +1,4 @@
-"""Whatever stands in a JSON file, the report is made of it or says what is wrong: it never stumbles over it."""
+"""Whatever stands in a JSON file, the report is made of it or says what is wrong."""
 
 import copy
 import json

@@ -1,4 +1,4 @@
-"""A run as the report sees it has the network that was trained, the figures that were measured, and the paper's beside them."""
+"""A run as the report sees it: the network that was trained, and what was measured."""
 
 import dataclasses
 import json

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_rgba
@@ -61,7 +62,7 @@ def test_dark_cells_have_light_text() -> None:
 
 def test_the_larger_the_more_colour() -> None:
     patches = step_sizes([[0.01, 0.1, 0.4]], ["a", "b", "c"], largest=0.4).axes[0].patches
-    strengths = [patch.get_facecolor()[3] for patch in patches]
+    strengths = [to_rgba(patch.get_facecolor())[3] for patch in patches]
     assert strengths == sorted(strengths)
     assert strengths[-1] == pytest.approx(1.0)
     assert strengths[0] > 0.1  # not to be taken for zero
@@ -77,7 +78,7 @@ def test_stages_from_the_first_to_the_last_validation(tmp_path: Path) -> None:
     assert [text.get_text() for text in axes.texts] == ["400", "800", "1,200 best"]
     stages = [c for c in axes.collections if isinstance(c, PolyCollection)]
     assert [len(stage.get_paths()) for stage in stages] == [45, 45, 45]
-    strengths = [stage.get_facecolor()[:, 3].max() for stage in stages]  # type: ignore[index, call-overload]
+    strengths = [np.asarray(stage.get_facecolor())[:, 3].max() for stage in stages]
     assert strengths == pytest.approx([0.1 + 0.9 * (i / 3) ** 0.5 for i in (1, 2, 3)])
 
 

@@ -1,5 +1,6 @@
 """Tables of `pmeta reproduce`: ours beside the paper's, what is missing, and as pictures."""
 
+import numpy as np
 import pytest
 
 from pmeta.report.picture import svg
@@ -43,7 +44,7 @@ def test_pictures_of_a_table() -> None:
 def test_differences_stand_beside_zero() -> None:
     picture = difference_picture(differences(table()))
     assert "<title>0/0, 1-shot Mini, ours: 0.40 ± 0.60</title>" in svg(picture, "x")
-    zero, bar, paper, ours = (line.get_xdata() for line in picture.axes[0].lines)
-    assert list(zero) == [0, 0]
-    assert list(bar) == pytest.approx([-0.2, 1.0])
-    assert (list(paper), list(ours)) == ([1.9], [0.4])
+    zero, bar, paper, ours = (np.asarray(line.get_xdata()) for line in picture.axes[0].lines)
+    assert zero.tolist() == [0, 0]
+    assert bar.tolist() == pytest.approx([-0.2, 1.0])
+    assert (paper.tolist(), ours.tolist()) == ([1.9], [0.4])
