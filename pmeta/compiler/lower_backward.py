@@ -75,13 +75,13 @@ class _TailBackward:
             kind = ACTS.index(node.act)
             self._append("act_bw", g=self.g, mask=mask, count=count, kind=kind, slope=node.slope)
         elif passes:
-            norm_below = any(self.e.nodes[u].kind == "norm" for u in self.stage.tail[:i])
-            to = (
-                self.e.new("part", count * 4)
-                if norm_below
-                else self.e.full("g(y)", shape, self.rounds)
-            )
-            self._pool(t, node, to)
+            self._pool(t, node, self._place(i, shape))
+
+    def _place(self, i: int, shape: tuple[int, ...]) -> Ref:
+        """For the gradient of a pool's input: a norm below it takes one part after the other."""
+        if any(self.e.nodes[u].kind == "norm" for u in self.stage.tail[:i]):
+            return self.e.new("part", prod(shape) // self.rounds * 4)
+        return self.e.full("g(y)", shape, self.rounds)
 
     def _append(self, op: str, owner: str = "", **named: Any) -> None:
         self.body.append(instr(op, owner, **named))
@@ -109,20 +109,16 @@ class _TailBackward:
         self.g = to
 
     def _norm(self, t: int, node: Node, shape: tuple[int, ...], passes: bool) -> None:
-        channels, per_group, plane = (
-            shape[0] // self.rounds,
-            shape[0] // node.groups,
-            prod(shape[1:]),
-        )
+        channels, per_group = shape[0] // self.rounds, shape[0] // node.groups
         xhat = self.e.kept["xhat", t].part(prod(shape) // self.rounds * 4)
         rstd = self.e.kept["rstd", t].parts(channels // per_group * 4, self.rounds)
         mean = products = NOTHING
         if node.name in self.e.live:
             size = channels * 4
             mean, products = (self.e.new(f"sums {node.name}", size, size) for _ in range(2))
-            whole = xhat.whole(prod(node.shape) * 4), prod(node.shape[1:])
+            whole, plane = xhat.whole(prod(node.shape) * 4), prod(node.shape[1:])
             sums = (ref.whole(node.shape[0] * 4) for ref in (mean, products))
-            self.norms.append(_UpdatedNorm(node, *whole, *sums))
+            self.norms.append(_UpdatedNorm(node, whole, plane, *sums))
         self._append(
             "norm_bw",
             node.name,
@@ -133,7 +129,7 @@ class _TailBackward:
             mean=mean,
             products=products,
             channels=channels,
-            plane=plane,
+            plane=prod(shape[1:]),
             per_group=per_group,
             eps=node.eps,
             no_dx=not passes,

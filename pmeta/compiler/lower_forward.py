@@ -95,9 +95,7 @@ class _StageForward:
             kind = ACTS.index(node.act)
             return instr("act", x=x, mask=mask, count=count, kind=kind, slope=node.slope)
         if node.kind == "add":
-            return instr(
-                "add", y=x, x=self.e.values[self.stage.others[t]].part(count * 4), count=count
-            )
+            return instr("add", y=x, x=self._part_of(self.stage.others[t], shape), count=count)
         assert node.geom is not None
         channels = node.geom.c_in // self.rounds
         if node.kind == "avgpool":

@@ -154,8 +154,8 @@ def c_header() -> str:
     operands = _c_structs({op: f"number {', '.join(x.operands)};" for op, x in laid if x.operands})
     parameters = _c_structs({op: _c_fields(x.parameters) for op, x in laid})
     return _HEADER.format(
-        operations="\n".join(f"    PMETA_OP_{op.upper()} = {x.number}," for op, x in laid),
-        flags="\n".join(f"    PMETA_FLAG_{name.upper()} = {bit}," for name, bit in FLAGS.items()),
+        operations=_c_enum({f"OP_{op}": x.number for op, x in laid}),
+        flags=_c_enum({f"FLAG_{name}": bit for name, bit in FLAGS.items()}),
         slots=SLOTS,
         operands=" \\\n".join(operands),
         words=PARAMETERS,
@@ -163,6 +163,13 @@ def c_header() -> str:
         marks=", ".join(MARKS),
         rows=" \\\n".join(f"    [PMETA_OP_{op.upper()}] = {_c_marks(x)}," for op, x in laid),
     )
+
+
+def _c_enum(values: Mapping[str, int]) -> str:
+    """Four constants a line."""
+    texts = [f"PMETA_{name.upper()} = {value}," for name, value in values.items()]
+    lines = (texts[i : i + 4] for i in range(0, len(texts), 4))
+    return "\n".join(f"    {' '.join(line)}" for line in lines)
 
 
 def _c_structs(fields: Mapping[str, str]) -> list[str]:

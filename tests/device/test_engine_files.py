@@ -28,9 +28,7 @@ INFER = RawProgram(
 )
 ADD = RawInstr("add", at={"y": 0, "x": 4}, parameters={"count": 1})
 UPDATE = RawInstr(
-    "update",
-    at={"w": 0, "acc": 4},
-    parameters={"layer": 0, "groups": 1, "depth": 1, "filters": 1},
+    "update", at={"w": 0, "acc": 4}, parameters={"layer": 0, "groups": 1, "depth": 1, "filters": 1}
 )
 
 

@@ -14,12 +14,12 @@ typedef struct {
     unsigned char magic[8];
     uint32_t version, endian, file_bytes, crc;
     uint32_t arena_bytes, infer_bytes, state_bytes;
-    uint32_t input_type, input_channels,
-        input_plane; /* a sample is (input_channels, input_plane) */
+    uint32_t input_type;
+    uint32_t input_channels, input_plane; /* the shape of a sample */
     uint32_t outputs, rows, steps, layers;
     uint32_t programs, instrs, geoms, copies;
-    uint32_t at_scale, at_alpha, at_steps, at_programs, at_instrs, at_geoms, at_copies, at_facts,
-        facts_bytes;
+    uint32_t at_scale, at_alpha, at_steps, at_programs, at_instrs, at_geoms, at_copies;
+    uint32_t at_facts, facts_bytes;
     uint32_t batch;   /* samples that share their scores, 0: the whole support set */
     uint32_t classes; /* outputs that are classes, the first ones; 0: all */
     uint32_t reserved;
@@ -34,9 +34,9 @@ typedef struct {
     uint32_t arena_bytes, merge;
 } pmeta_program;
 
+/* A weight that some step updates: copied to the arena on start. */
 typedef struct {
-    uint32_t file_offset, arena_offset,
-        bytes; /* a weight that some step updates: copied to the arena on start */
+    uint32_t file_offset, arena_offset, bytes;
 } pmeta_copy;
 
 /* Addresses, sizes or pointers of the operands: at.conv.x, or at.slot[1] for any operation. */
