@@ -160,7 +160,10 @@ def test_how_many_tasks() -> None:
     with pytest.raises(ValueError, match=message):
         found.meta_train(tasks(2), n_tasks=5, meta_batch=1, progress=False)
     for n, meta_batch in ((0, 4), (3, 0)):
-        message = rf"^meta-training takes at least 1 task, 1 at a time, got {n} and meta_batch={meta_batch}\.$"
+        message = (
+            rf"^meta-training takes at least 1 task, 1 at a time, got {n} and "
+            rf"meta_batch={meta_batch}\.$"
+        )
         with pytest.raises(ValueError, match=message):
             found.meta_train(tasks(n), meta_batch=meta_batch)
 

@@ -1,4 +1,5 @@
-"""For makers of a release: `python zoo/add.py RUN ...` takes the best models of runs into the zoo."""
+"""For makers of a release: `python zoo/add.py RUN ...` takes the best models of runs into the
+zoo."""
 
 import dataclasses
 import shutil
@@ -33,14 +34,18 @@ WHERE = ("data", "out", "workers", "device", "tensorboard", "recompute")
 
 @dataclass(frozen=True)
 class AddConfig:
-    """Take the best models of runs into pmeta/zoo, measured on the validation classes, and write their cards to docs/zoo."""
+    """Take the best models of runs into pmeta/zoo, measured on the validation classes, and write
+    their cards to docs/zoo."""
 
     runs: tyro.conf.Positional[tuple[str, ...]]
     """Run folders of pmeta train."""
     data: str = ""
     """Where the data of the runs are now; by default where they were."""
     name: str = ""
-    """What the model is called; by default miniimagenet-BACKBONE-Nway-Kshot. For one run at a time."""
+    """What the model is called; by default miniimagenet-BACKBONE-Nway-Kshot.
+
+    For one run at a time.
+    """
     tasks: int = 1000
     """Validation tasks to measure each on; with many classes a quarter of them."""
     n_query: int = 15
@@ -108,7 +113,8 @@ def add_still(config: AddConfig, run: str) -> dict[str, Any]:
 
 
 def measure(config: AddConfig, run: str, many: int | None = None) -> Summary:
-    """`pmeta evaluate RUN --split val --n-query N`, or the same with many classes and the head of the second file."""
+    """`pmeta evaluate RUN --split val --n-query N`, or the same with many classes and the head of
+    the second file."""
     tasks, classes = (config.tasks, None) if many is None else (max(2, config.tasks // 4), WIDE)
     asked = EvaluateConfig(
         run,

@@ -17,8 +17,8 @@ def how_to_install(extra: str) -> str:
 
 
 def for_user(error: BaseException) -> bool:
-    """Whether its message is all that is shown: a file that is missing, forbidden or of another kind, or a ValueError raised in
-    this package. Others are bugs."""
+    """Whether its message is all that is shown: a file that is missing, forbidden or of another
+    kind, or a ValueError raised in this package. Others are bugs."""
     if not isinstance(error, ValueError):
         return isinstance(error, (*FILES, WorkerDiedError))
     tb = error.__traceback__

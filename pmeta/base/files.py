@@ -1,4 +1,5 @@
-"""Files written whole or not at all, also by two processes at once, and clear words where that cannot be."""
+"""Files written whole or not at all, also by two processes at once, and clear words where that
+cannot be."""
 
 import contextlib
 import errno
@@ -9,7 +10,10 @@ from typing import IO
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Put a whole file in place of the old one, or leave the old one. Processes that write the same file take turns."""
+    """Put a whole file in place of the old one, or leave the old one.
+
+    Processes that write the same file take turns.
+    """
     try:
         _check_place(path)
         part = path.with_name(f".{path.name}.part")

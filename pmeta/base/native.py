@@ -16,7 +16,8 @@ class CompileError(ValueError):
 
 
 def find(folder: Path, name: str) -> Path:
-    """The shared library of the C files in `folder`: `name` beside it, or compiled once and kept in the temporary folder."""
+    """The shared library of the C files in `folder`: `name` beside it, or compiled once and kept in
+    the temporary folder."""
     built = folder.parent / f"{name}{sysconfig.get_config_var('EXT_SUFFIX')}"
     files = [*sources(folder), *sorted(folder.glob("*.h"))]
     checkout = (folder.parents[2] / "pyproject.toml").exists()  # there the sources may be newer
@@ -35,7 +36,8 @@ def find(folder: Path, name: str) -> Path:
         target.lstat().st_uid != os.getuid()
     ):  # the temporary folder is everybody's, and what is loaded runs
         raise CompileError(
-            f"the compiled engine must be your own, {target} is another user's: set TMPDIR to a folder of yours."
+            f"the compiled engine must be your own, {target} is another user's: set TMPDIR to a "
+            "folder of yours."
         )
     return target
 
@@ -53,7 +55,8 @@ def compiler() -> str:
     )
     if found is None:
         raise CompileError(
-            "the engine is compiled from C and no compiler was found: install a wheel of p-meta, or gcc or clang."
+            "the engine is compiled from C and no compiler was found: install a wheel of p-meta, "
+            "or gcc or clang."
         )
     return found
 
@@ -68,7 +71,8 @@ def compile_library(target: Path, files: list[Path], flags: tuple[str, ...] = FL
         code = subprocess.run(command, check=False).returncode
         if code:
             raise CompileError(
-                f"the engine is compiled from C, and {command[0]} ended with {code}: set CC to another compiler."
+                f"the engine is compiled from C, and {command[0]} ended with {code}: set CC to "
+                "another compiler."
             )
         new.rename(target)
     return target

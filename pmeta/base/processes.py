@@ -20,7 +20,8 @@ Result = TypeVar("Result")
 def run(
     function: Callable[[Job], Result], jobs: Sequence[Job], what: str, parallel: bool
 ) -> Iterator[Result]:
-    """function(job) of every job, in order; `parallel` where the work is worth starting processes for."""
+    """function(job) of every job, in order; `parallel` where the work is worth starting processes
+    for."""
     with contextlib.ExitStack() as stack:
         progress = stack.enter_context(Progress(console=Console(stderr=True), transient=True))
         done: Iterable[Result] = map(function, jobs)
@@ -39,8 +40,8 @@ def run(
 
 @contextlib.contextmanager
 def _main_hidden() -> Iterator[None]:
-    """Start processes that do not import the main module again: the jobs need nothing of it, and a user's script without
-    `if __name__ == "__main__"` would run all over in each of them."""
+    """Start processes that do not import the main module again: the jobs need nothing of it, and a
+    user's script without `if __name__ == "__main__"` would run all over in each of them."""
     main = sys.modules["__main__"]
     seen = {name: getattr(main, name, None) for name in ("__spec__", "__file__")}
     for name in seen:

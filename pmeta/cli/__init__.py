@@ -1,4 +1,5 @@
-"""The command `pmeta`: finds the subcommand and imports it alone, so that each starts as fast as it can."""
+"""The command `pmeta`: finds the subcommand and imports it alone, so that each starts as fast as it
+can."""
 
 import io
 import os
@@ -8,7 +9,8 @@ from importlib import import_module
 
 from pmeta.base.errors import WorkerDiedError, for_user, how_to_install
 
-COMMANDS = {  # name: (module:function that takes the arguments and may return an exit code, one line of help)
+# name: (module:function that takes the arguments and may return an exit code, one line of help)
+COMMANDS = {
     "quickstart": (
         "pmeta.cli.quickstart:main",
         "train and compare all methods on embedded data, in three minutes",
@@ -38,7 +40,8 @@ TRAINING = ("torch", "safetensors", "matplotlib", "jinja2")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a subcommand and return the exit code: 0, 2 for a mistake of the user's, 130 after Ctrl-C, 1 for the rest."""
+    """Run a subcommand and return the exit code: 0, 2 for a mistake of the user's, 130 after
+    Ctrl-C, 1 for the rest."""
     argv = list(sys.argv[1:] if argv is None else argv)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(
@@ -78,14 +81,18 @@ def _dispatch(argv: list[str]) -> int:
         if error.name not in TRAINING:
             raise
         raise ValueError(
-            f"pmeta {argv[0]} needs {error.name}, which is not installed: {how_to_install('train')}."
+            f"pmeta {argv[0]} needs {error.name}, which is not installed: "
+            f"{how_to_install('train')}."
         ) from None
 
 
 def usage() -> str:
     """The help of `pmeta` itself."""
     lines = [f"  {name:<12}{line}" for name, (_, line) in COMMANDS.items()]
-    head = "usage: pmeta COMMAND [options]\n\np-Meta: few-shot adaptation on a small device.\n\ncommands:"
+    head = (
+        "usage: pmeta COMMAND [options]\n\np-Meta: few-shot adaptation on a small "
+        "device.\n\ncommands:"
+    )
     return "\n".join(
         [
             head,

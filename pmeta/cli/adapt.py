@@ -1,4 +1,5 @@
-"""The command `pmeta adapt MODEL`: learn from a few pictures and name others, on the device, without torch."""
+"""The command `pmeta adapt MODEL`: learn from a few pictures and name others, on the device,
+without torch."""
 
 import json
 import sys
@@ -26,12 +27,14 @@ class AdaptConfig:
     model: tyro.conf.Positional[str]
     """Name of a model that `pmeta zoo` lists, or file that `pmeta export` wrote."""
     support: str
-    """Folder with a folder of pictures for each class; or a .npy array (classes, samples, *shape of a sample)."""
+    """Folder with a folder of pictures for each class; or a .npy array (classes, samples, *shape of
+    a sample)."""
     query: str = ""
-    """Folder of pictures, or of a folder for each class, which gives an accuracy too; or a .npy array (samples, *shape) or
-    (classes, samples, *shape)."""
+    """Folder of pictures, or of a folder for each class, which gives an accuracy too; or a .npy
+    array (samples, *shape) or (classes, samples, *shape)."""
     save: str = ""
-    """Write the adapted model to this file, for pmeta.device.binding or C to predict with; an old file there is replaced."""
+    """Write the adapted model to this file, for pmeta.device.binding or C to predict with; an old
+    file there is replaced."""
     json: bool = False
     """Print one JSON object instead of a table."""
 
@@ -67,25 +70,29 @@ def main(argv: list[str]) -> None:
 
 
 def open_model(path: str, classes: int = 1) -> DeviceModel:
-    """The classifier in a file, or a model of the zoo with outputs for so many classes, if it has that many."""
+    """The classifier in a file, or a model of the zoo with outputs for so many classes, if it has
+    that many."""
     try:
         model = load(zoo.find(path, classes) if path in zoo.names() else path)
     except OSError as error:
         shipped = f", or one of {', '.join(zoo.names())}" if zoo.names() else ""
         raise ValueError(
-            f"cannot read {path} ({error.strerror}): a model is a file that pmeta export wrote{shipped}."
+            f"cannot read {path} ({error.strerror}): a model is a file that pmeta export "
+            f"wrote{shipped}."
         ) from None
     except EngineError as error:
         raise ValueError(f"{path}: {error}") from None
     if model.rows != 1:
         raise ValueError(
-            f"pmeta adapt takes a classifier, {path} is a policy: adapt it in Python, with adapt_with."
+            f"pmeta adapt takes a classifier, {path} is a policy: adapt it in Python, with "
+            "adapt_with."
         )
     return model
 
 
 def support_labels(config: AdaptConfig, support: Samples, model: DeviceModel) -> np.ndarray:
-    """Raises ValueError unless there are two classes or more, each with samples, and no more than the model has outputs."""
+    """Raises ValueError unless there are two classes or more, each with samples, and no more than
+    the model has outputs."""
     path = config.support
     if support.labels is None:
         what = (
@@ -94,28 +101,33 @@ def support_labels(config: AdaptConfig, support: Samples, model: DeviceModel) ->
             else "pictures but no folders in it"
         )
         raise ValueError(
-            f"a support set has samples by class, (classes, samples, *shape) or a folder each; {path}: {what}."
+            "a support set has samples by class, (classes, samples, *shape) or a folder each; "
+            f"{path}: {what}."
         )
     if len(support.classes) > model.outputs:
         run = config.model if config.model in zoo.names() else "RUN"
         raise ValueError(
-            f"the model tells {model.outputs} classes apart, {path} has {len(support.classes)}: leave some out, or write a "
-            f"model for more with pmeta export {run} --classes {len(support.classes)}."
+            f"the model tells {model.outputs} classes apart, {path} has {len(support.classes)}: "
+            f"leave some out, or write a model for more with pmeta export {run} --classes "
+            f"{len(support.classes)}."
         )
     if len(support.classes) < 2:
         raise ValueError(
-            f"classes are told apart, so there are two or more, {path} has only {support.classes[0]}: add one."
+            f"classes are told apart, so there are two or more, {path} has only "
+            f"{support.classes[0]}: add one."
         )
     without = [name for i, name in enumerate(support.classes) if i not in support.labels]
     if without:
         raise ValueError(
-            f"each class is learned from a sample at least, {path} has none of {', '.join(without)}: add some."
+            f"each class is learned from a sample at least, {path} has none of "
+            f"{', '.join(without)}: add some."
         )
     return support.labels
 
 
 def read_queries(path: str, model: DeviceModel, support: Samples) -> Samples:
-    """Samples to name, their labels counted as those of the support set; they may be of some of its classes alone."""
+    """Samples to name, their labels counted as those of the support set; they may be of some of its
+    classes alone."""
     query = read_samples(path, model)
     known, names, labels = support.classes, query.classes, query.labels
     if labels is None:
@@ -125,7 +137,8 @@ def read_queries(path: str, model: DeviceModel, support: Samples) -> Samples:
     strange = [name for name in names if name not in known]
     if strange:
         raise ValueError(
-            f"queries are of the support set's classes, {', '.join(known)}, got {', '.join(strange)} in {path}."
+            f"queries are of the support set's classes, {', '.join(known)}, got "
+            f"{', '.join(strange)} in {path}."
         )
     return query._replace(
         labels=np.array([known.index(names[label]) for label in labels]), classes=known
@@ -148,15 +161,16 @@ def read_samples(path: str, model: DeviceModel) -> Samples:
     loose = [(_file(p), 0) for p in _visible(root) if p not in folders]
     if folders and loose:
         raise ValueError(
-            f"pictures lie all in folders by class or all without, {path} has {loose[0][0].name} beside "
-            f"{folders[0].name}/: move the one or the other."
+            f"pictures lie all in folders by class or all without, {path} has {loose[0][0].name} "
+            f"beside {folders[0].name}/: move the one or the other."
         )
     files = [
         (p, label) for label, folder in enumerate(folders) for p in map(_file, _visible(folder))
     ] or loose
     if not files:
         raise ValueError(
-            f"there are no pictures in {path}: give a folder of pictures, or of a folder for each class."
+            f"there are no pictures in {path}: give a folder of pictures, or of a folder for each "
+            "class."
         )
     x = np.stack([_picture(p, model) for p, _ in files])
     labels = np.array([label for _, label in files]) if folders else None
@@ -172,7 +186,8 @@ def _visible(folder: Path) -> list[Path]:
 def _file(path: Path) -> Path:
     if path.is_dir():
         raise ValueError(
-            f"a class is a folder of pictures and nothing else, {path} is a folder in it: move its pictures up."
+            f"a class is a folder of pictures and nothing else, {path} is a folder in it: move its "
+            "pictures up."
         )
     if not path.is_file():
         raise ValueError(
@@ -205,7 +220,8 @@ def _read_array(path: Path, model: DeviceModel) -> Samples:
     grouped = x.ndim == len(model.input_shape) + 2
     if x.shape[1 + grouped :] != model.input_shape or x.size == 0:
         raise ValueError(
-            f"{path} should hold samples and end in the shape of one, {model.input_shape}, got the shape {x.shape}."
+            f"{path} should hold samples and end in the shape of one, {model.input_shape}, got the "
+            f"shape {x.shape}."
         )
     if x.dtype != model.input_type:
         raise ValueError(
@@ -221,7 +237,8 @@ def _picture(path: Path, model: DeviceModel) -> np.ndarray:
     """One picture as uint8. (C, H, W)"""
     if len(model.input_shape) != 3 or model.input_type != "uint8":
         raise ValueError(
-            f"the model reads {model.input_type} samples of shape {model.input_shape}, not pictures: give a .npy file."
+            f"the model reads {model.input_type} samples of shape {model.input_shape}, not "
+            "pictures: give a .npy file."
         )
     channels, height, width = model.input_shape
     try:
@@ -229,7 +246,8 @@ def _picture(path: Path, model: DeviceModel) -> np.ndarray:
         pixels = decode(read(member), (width, height), channels)
     except UnidentifiedImageError:
         raise ValueError(
-            f"{path} is no picture that Pillow reads (HEIC: save it as JPEG): convert it or move it away."
+            f"{path} is no picture that Pillow reads (HEIC: save it as JPEG): convert it or move "
+            "it away."
         ) from None
     except UNREADABLE as error:
         raise ValueError(
@@ -272,7 +290,8 @@ def report(
 def updated_channels(
     before: dict[str, np.ndarray], after: dict[str, np.ndarray]
 ) -> dict[str, dict[str, Any]]:
-    """For each weight: which input channels changed (those with gamma_fw > 0 in some step), and of how many."""
+    """For each weight: which input channels changed (those with gamma_fw > 0 in some step), and of
+    how many."""
     found = {}
     for name, old in before.items():
         changed = old != after[name]
@@ -308,7 +327,8 @@ def show(found: dict[str, Any], terminal: bool) -> None:
     console.print(table)
     per_step = ", ".join(f"{ms:.1f}" for ms in found["milliseconds_per_step"])
     console.print(
-        f"loss {found['losses'][0]:.3f} before, {found['losses'][-1]:.3f} at the last step; {per_step} ms a step"
+        f"loss {found['losses'][0]:.3f} before, {found['losses'][-1]:.3f} at the last step; "
+        f"{per_step} ms a step"
     )
     shares = [
         f"{name} {len(u['updated'])}/{u['of']}" for name, u in found["updated_channels"].items()

@@ -32,7 +32,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     taking = commands.add_parser(
         "import",
         help="turn a published data set into a folder of classes",
-        description=f"Turn a published data set into a folder of classes.\n\nKIND and what SRC is:\n{kinds}",
+        description=(
+            f"Turn a published data set into a folder of classes.\n\nKIND and what SRC is:\n{kinds}"
+        ),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     taking.add_argument("kind", metavar="KIND")

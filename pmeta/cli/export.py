@@ -19,18 +19,21 @@ from pmeta.training.run_folder import open_run
 
 @dataclass(frozen=True)
 class ExportConfig:
-    """Write the best model of a run as one file that a device adapts, and print what it will take."""
+    """Write the best model of a run as one file that a device adapts, and print what it will
+    take."""
 
     run: tyro.conf.Positional[str]
     """Run folder, or a model that `pmeta zoo` lists."""
     out: Annotated[str, tyro.conf.arg(aliases=["-o"])] = "model.pmeta"
     """File to write."""
     batch: int | None = 1
-    """Samples that share their attention scores (gradient accumulation); None: the whole support set. One takes the least
-    memory; all larger numbers take the same, a little more."""
+    """Samples that share their attention scores (gradient accumulation); None: the whole support
+    set. One takes the least memory; all larger numbers take the same, a little more."""
     classes: int | None = None
-    """Tell up to this many classes apart: the meta-trained outputs in turn, again and again. None: the outputs of
-    training as they are."""
+    """Tell up to this many classes apart: the meta-trained outputs in turn, again and again.
+
+    None: the outputs of training as they are.
+    """
     float32: bool = False
     """Read normalised float32 samples instead of raw uint8 pixels."""
     quiet: bool = False
@@ -48,7 +51,8 @@ def main(argv: list[str]) -> None:
         show(config.out, exported)
         if not exported.alone and not config.float32:  # a classifier of pictures
             print(
-                f"next: pmeta adapt {shlex.quote(config.out)} --support FOLDER, where a folder of pictures is a class"
+                f"next: pmeta adapt {shlex.quote(config.out)} --support FOLDER, where a folder of "
+                "pictures is a class"
             )
 
 
@@ -80,7 +84,8 @@ def export_run(
 
 
 def _policy(run: str, batch: int | None) -> Exported:
-    """The same for a run on reinforcement learning: a sample is an episode, horizon x observations in float32."""
+    """The same for a run on reinforcement learning: a sample is an episode, horizon x observations
+    in float32."""
     from pmeta.rl.restore import restore as restore_policy
 
     config, env, net, meta = restore_policy(run)
@@ -99,8 +104,8 @@ def show(path: str, e: Exported) -> None:
         table.add_row(name, f"{size:,}", layer, f"{macs / 1e6:.1f}")
     console.print(table)
     console.print(
-        f"to adapt: {e.arena_bytes:,} bytes, of them {e.state_bytes:,} for the weights under adaptation; "
-        f"beside it one sample of {e.input_bytes:,} bytes",
+        f"to adapt: {e.arena_bytes:,} bytes, of them {e.state_bytes:,} for the weights under "
+        f"adaptation; beside it one sample of {e.input_bytes:,} bytes",
         soft_wrap=True,
     )
     if e.batch != 1:
@@ -110,6 +115,7 @@ def show(path: str, e: Exported) -> None:
         )
     for name in e.alone:
         console.print(
-            f"{name} belongs to no layer: the engine leaves it as it is, its step sizes are in the file",
+            f"{name} belongs to no layer: the engine leaves it as it is, its step sizes are in the "
+            "file",
             soft_wrap=True,
         )

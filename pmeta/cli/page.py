@@ -1,4 +1,5 @@
-"""The command `pmeta page MODEL`: one HTML file in which anybody teaches the model, without torch and without a network."""
+"""The command `pmeta page MODEL`: one HTML file in which anybody teaches the model, without torch
+and without a network."""
 
 import webbrowser
 from dataclasses import dataclass
@@ -18,11 +19,12 @@ MANY = 10**6
 
 @dataclass(frozen=True)
 class PageConfig:
-    """Write one HTML page in which a model is taught with pictures, by file, camera, drag and drop or paste. All of it runs in the
-    browser; nothing is sent anywhere."""
+    """Write one HTML page in which a model is taught with pictures, by file, camera, drag and drop
+    or paste. All of it runs in the browser; nothing is sent anywhere."""
 
     model: tyro.conf.Positional[str]
-    """Name of a model that `pmeta zoo` lists, or file that `pmeta export` or `pmeta adapt --save` wrote."""
+    """Name of a model that `pmeta zoo` lists, or file that `pmeta export` or `pmeta adapt --save`
+    wrote."""
     out: Annotated[str, tyro.conf.arg(aliases=["-o"])] = "teach.html"
     """The page to write; an old file there is replaced."""
     classes: int = 0
@@ -30,7 +32,8 @@ class PageConfig:
     title: str = "Teach it"
     """The page's heading."""
     open: bool = False
-    """Serve the page on 127.0.0.1 and open the browser, until Ctrl-C. (On a page from the disk, some browsers refuse the camera.)"""
+    """Serve the page on 127.0.0.1 and open the browser, until Ctrl-C. (On a page from the disk,
+    some browsers refuse the camera.)"""
 
 
 def main(argv: list[str]) -> None:

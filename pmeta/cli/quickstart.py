@@ -1,4 +1,5 @@
-"""The command `pmeta quickstart`: all six methods on the embedded characters, in about three minutes on two cores."""
+"""The command `pmeta quickstart`: all six methods on the embedded characters, in about three
+minutes on two cores."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -22,7 +23,8 @@ from pmeta.training.workers import Group
 
 @dataclass(frozen=True)
 class QuickstartConfig:
-    """Meta-train p-Meta and its baselines on glyphs, 5-way 1-shot, and adapt each to unseen characters."""
+    """Meta-train p-Meta and its baselines on glyphs, 5-way 1-shot, and adapt each to unseen
+    characters."""
 
     out: str = "runs/quickstart"
     """Where to keep the runs, the picture and results.json."""
@@ -46,7 +48,8 @@ def main(argv: list[str]) -> None:
             raise ValueError(f"--methods are of {', '.join(METHODS)}, got {name!r}.")
     if config.test_tasks < 1 or config.workers < 0:
         raise ValueError(
-            f"--test-tasks must be at least 1 and --workers must not be negative, got {config.test_tasks} and {config.workers}."
+            "--test-tasks must be at least 1 and --workers must not be negative, got "
+            f"{config.test_tasks} and {config.workers}."
         )
     results = workers.run(quickstart, (config,), config.workers or workers.default_workers())
     if workers.is_first():

@@ -1,4 +1,5 @@
-"""The command `pmeta reproduce`: the paper's tables and figure 5, as far as the data and the time at hand go."""
+"""The command `pmeta reproduce`: the paper's tables and figure 5, as far as the data and the time
+at hand go."""
 
 import sys
 from collections.abc import Sequence
@@ -15,8 +16,9 @@ DESCRIPTION = f"""The paper's tables and figure 5, ours beside the paper's.
 {WHAT}
   all      everything
 
-It is a queue of runs in OUT/runs that may be stopped at any time: the same command goes on, and what is done is not done again.
-Tables are written to OUT/tableN.md, .csv and .json after every run, the figure to OUT/figure5.svg, .png and .json.
+It is a queue of runs in OUT/runs that may be stopped at any time: the same command goes on,
+and what is done is not done again. After every run the tables are written to OUT/tableN.md,
+.csv and .json, the figure to OUT/figure5.svg, .png and .json.
 
   pmeta reproduce table4 --data mini=DIR --scale short --out results
   pmeta reproduce all --scale smoke --out /tmp/smoke

@@ -15,10 +15,11 @@ from pmeta.training.pretrain_config import PretrainConfig
 
 NAMED: dict[str, Any] = {**IMAGES, **PRETRAINING, **RL}
 
-USAGE = """usage: pmeta train NAME --out RUN [--data DIR] [--method METHOD] [--tasks N] [--workers W] [options]
+USAGE = """usage: pmeta train NAME --out RUN [--data DIR] [--method METHOD] [--tasks N] [options]
 
-Meta-train a network, or continue the run in the folder RUN. The names are the paper's settings, each of which an option
-may change, one on the embedded set glyphs, and one that pre-trains (then: pmeta train NAME --init RUN):
+Meta-train a network, or continue the run in the folder RUN. The names are the paper's settings,
+each of which an option may change, one on the embedded set glyphs, and one that pre-trains (then:
+pmeta train NAME --init RUN):
   {names}
 
 pmeta train NAME --help lists every option with its value there."""
@@ -32,11 +33,13 @@ def main(argv: list[str]) -> None:
     config = parse(argv)
     if not config.out:
         raise ValueError(
-            "--out names the run folder, got none: say where to keep the run, as in --out runs/first."
+            "--out names the run folder, got none: say where to keep the run, as in --out "
+            "runs/first."
         )
     if isinstance(config, ImageConfig | PretrainConfig) and not config.data:
         raise ValueError(
-            "--data names the pictures, got none: give --data DIR, or --data glyphs for the embedded set."
+            "--data names the pictures, got none: give --data DIR, or --data glyphs for the "
+            "embedded set."
         )
     from pmeta.training import workers
 
@@ -74,8 +77,8 @@ def parse(argv: list[str]) -> Any:
 def _report(out: str, best: dict[str, Any]) -> None:
     if "val_1shot" in best:
         print(
-            f"best: {best['val_1shot']:.2f} % (1-shot), {best['val_5shot']:.2f} % (5-shot) by nearest centroid on"
-            f" validation after {best['epoch']} epochs"
+            f"best: {best['val_1shot']:.2f} % (1-shot), {best['val_5shot']:.2f} % (5-shot) by "
+            f"nearest centroid on validation after {best['epoch']} epochs"
         )
         print(f"kept in {out}/best.safetensors; next: pmeta train NAME --init {out}")
         return
@@ -84,7 +87,8 @@ def _report(out: str, best: dict[str, Any]) -> None:
         f"{score:.2f} ± {best['val_ci95']:.2f}{unit} on validation after {best['tasks']} tasks"
     )
     print(
-        f"best: {reached}, {best['memory_mb']:.2f} MB to adapt (exact: {best['exact_memory_mb']:.2f} MB)",
+        f"best: {reached}, {best['memory_mb']:.2f} MB to adapt (exact: "
+        f"{best['exact_memory_mb']:.2f} MB)",
         file=sys.stdout,
     )
     print(f"kept in {out}/best.safetensors; next: pmeta evaluate {out}")

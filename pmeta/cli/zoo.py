@@ -15,7 +15,8 @@ from pmeta.zoo import card_text as zoo_card
 
 @dataclass(frozen=True)
 class ZooConfig:
-    """List the models that come with the package, for pmeta adapt, pmeta export and pmeta evaluate to take by name."""
+    """List the models that come with the package, for pmeta adapt, pmeta export and pmeta evaluate
+    to take by name."""
 
     model: tyro.conf.Positional[str] = ""
     """Print the card of this model: data, schedule, accuracy, memory, licence."""
@@ -51,7 +52,8 @@ def show(cards: list[dict[str, Any]], terminal: bool) -> None:
     console = Console(width=None if terminal else 120, highlight=False)
     if not cards:
         console.print(
-            "no models come with this copy of the package: train one with pmeta train, then pmeta export"
+            "no models come with this copy of the package: train one with pmeta train, then pmeta "
+            "export"
         )
         return
     table = Table(
@@ -71,7 +73,10 @@ def show(cards: list[dict[str, Any]], terminal: bool) -> None:
     console.print(table)
     for card in cards:
         console.print(f"{card['name']}: {schedule(card)}", soft_wrap=True)
-    use = "to use one: pmeta adapt MODEL --support FOLDER --query FOLDER, with a folder of pictures for each class"
+    use = (
+        "to use one: pmeta adapt MODEL --support FOLDER --query FOLDER, with a folder of pictures "
+        "for each class"
+    )
     console.print(use, soft_wrap=True)
 
 
@@ -85,8 +90,9 @@ def schedule(card: dict[str, Any]) -> str:
     s, e = card["schedule"], card["evaluation"]
     end = "" if s["trained"] >= s["planned"] else " (training not finished)"
     return (
-        f"{card['method']}, {s['trained']:,} of {s['planned']:,} planned {card['task']} tasks of {card['data']['name']}{end}, "
-        f"model of task {s['chosen_at']:,}; accuracy on {e['tasks']:,} tasks of its validation classes"
+        f"{card['method']}, {s['trained']:,} of {s['planned']:,} planned {card['task']} tasks of "
+        f"{card['data']['name']}{end}, model of task {s['chosen_at']:,}; accuracy on "
+        f"{e['tasks']:,} tasks of its validation classes"
     )
 
 

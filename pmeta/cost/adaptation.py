@@ -56,7 +56,8 @@ def cost(
     attention: bool = False,
     kept_words: int = 0,
 ) -> Cost:
-    """Cost of adapting in K steps: `masks` names, step by step, the layers with alpha > 0 (alpha-hat).
+    """Cost of adapting in K steps: `masks` names, step by step, the layers with alpha > 0
+    (alpha-hat).
 
     mu_fw and mu_bw are for all steps, or one a step.
 
@@ -66,7 +67,8 @@ def cost(
     """
     if not masks:
         raise ValueError(
-            "masks gives the updated layers of each inner step, got none: without a step nothing is adapted."
+            "masks gives the updated layers of each inner step, got none: without a step nothing "
+            "is adapted."
         )
     fw, bw = _each_step(mu_fw, len(masks)), _each_step(mu_bw, len(masks))
 

@@ -9,7 +9,8 @@ TOLERANCE = 1e-6  # Alg. 1 clips up to a sum >= rho - 1e-6, lest rounding in flo
 
 
 def max_survivors(C: int, rho: float) -> int:
-    """The most channels that Alg. 1 can leave: the c it clips hold at least rho of the scores, but at most c / C.
+    """The most channels that Alg. 1 can leave: the c it clips hold at least rho of the scores, but
+    at most c / C.
 
     >>> max_survivors(10, 0.3), max_survivors(32, 0.3), max_survivors(3, 0.9)
     (7, 22, 1)
@@ -22,7 +23,8 @@ def max_survivors(C: int, rho: float) -> int:
 
 
 def max_mu_fw(C: int, rho: float) -> float:
-    """The bound mu_fw <= max(1, floor((1 - rho) C)) / C, whatever the data: memory can be promised beforehand."""
+    """The bound mu_fw <= max(1, floor((1 - rho) C)) / C, whatever the data: memory can be promised
+    beforehand."""
     return max_survivors(C, rho) / C
 
 

@@ -14,8 +14,9 @@ def layer_macs(
 ) -> dict[str, tuple[float, float]]:
     """MACs a sample of each layer, forward and backward (Eq. 18; attention's count as backward).
 
-    A group norm takes 5 MACs an element forward, 2 for the input gradient, 1 for the weight gradient: with these the
-    paper's figures come out. An input gradient costs what the forward pass costs, strides or not.
+    A group norm takes 5 MACs an element forward, 2 for the input gradient, 1 for the weight
+    gradient: with these the paper's figures come out. An input gradient costs what the forward pass
+    costs, strides or not.
     """
     fw, bw = ratio_of_layers(ops, mu_fw), ratio_of_layers(ops, mu_bw)
     hit = reached(ops, update)
@@ -24,8 +25,8 @@ def layer_macs(
     for op in (op for op in ops if op.name):
         forward, g_x, g_w = _macs(op, fw[op.name], bw[op.name])
         backward = g_w if op.name in update else 0.0
-        # Eq. 18 counts g(x) at the first updated layer too, the text before it does not; Table 3 (fc) follows the one
-        # and Table 2 (conv) the other.
+        # Eq. 18 counts g(x) at the first updated layer too, the text before it does not; Table 3
+        # (fc) follows the one and Table 2 (conv) the other.
         if below(op, hit) or (op.kind == "fc" and op.name in update):
             backward += g_x
         if op.name in with_scores:

@@ -1,8 +1,9 @@
-"""Peak dynamic memory of adapting a network (App. A, Eqs. 16 and 17): the liveness walk. Plain Python.
+"""Peak dynamic memory of adapting a network (App. A, Eqs. 16 and 17). Plain Python.
 
-The dense figures of the paper's Tables 1 to 3 come out of a walk over the forward pass, not out of Eq. 16 taken
-literally, whose sum and max count one buffer twice. Two accountings share the walk: "paper" gives the paper's figures,
-"exact" adds what a device needs and the paper leaves out. All memory is in words of 4 bytes.
+The dense figures of the paper's Tables 1 to 3 come out of a walk over the forward pass, not out of
+Eq. 16 taken literally, whose sum and max count one buffer twice. Two accountings share the walk:
+"paper" gives the paper's figures, "exact" adds what a device needs and the paper leaves out. All
+memory is in words of 4 bytes.
 """
 
 import math
@@ -32,9 +33,11 @@ def stored_words(
     accounting: str = "paper",
     attention: bool = False,
 ) -> list[float]:
-    """Words a sample that each op keeps from the forward for the backward pass (Eq. 17, and the bits of Eq. 16).
+    """Words a sample that each op keeps from the forward for the backward pass (Eq. 17, and the
+    bits of Eq. 16).
 
-    Attention keeps its C_I + C_O scores for each updated layer but the output layer, as the appendix bounds it.
+    Attention keeps its C_I + C_O scores for each updated layer but the output layer, as the
+    appendix bounds it.
     """
     exact = accounting == "exact"
     hit = reached(ops, update)
@@ -55,7 +58,8 @@ def stored_words(
 
 
 def _bits(op: Op, exact: bool) -> float:
-    """What an op without weights stores: a ReLU one bit an element (T = 32), a max-pool two an output (T = 16)."""
+    """What an op without weights stores: a ReLU one bit an element (T = 32), a max-pool two an
+    output (T = 16)."""
     if op.kind == "other":
         return float(m(op.x) * len(op.inputs))
     bits = {"relu": 1, "maxpool": 2}.get(op.kind, 0)
@@ -86,11 +90,14 @@ def forward_walk(
 ) -> list[Moment]:
     """The liveness walk over the forward pass.
 
-    - An updated conv, norm or fc stores its own input (norm: the normalized one), mu_fw of its channels.
-    - What is not stored of an input without later readers shares memory with the output: max{m(x), m(y)}. For fc the
-      appendix says m(x) + m(y), but 0.08 MB (inference) and 0.09 MB (ANIL) in Tables 1 and 3 come out shared.
+    - An updated conv, norm or fc stores its own input (norm: the normalized one), mu_fw of its
+      channels.
+    - What is not stored of an input without later readers shares memory with the output: max{m(x),
+      m(y)}. For fc the appendix says m(x) + m(y), but 0.08 MB (inference) and 0.09 MB (ANIL) in
+      Tables 1 and 3 come out shared.
     - A tensor with a later reader, as the input of a residual block, is held beside.
-    - An add works in two buffers. The paper gives the second one back after the activation and pooling behind the add.
+    - An add works in two buffers. The paper gives the second one back after the activation and
+      pooling behind the add.
     """
     exact = accounting == "exact"
     stored = stored_words(ops, update, mu_fw, accounting, attention)
@@ -124,8 +131,8 @@ def backward_walk(
 ) -> list[Moment]:
     """The walk from the loss down to the first updated layer, in the exact accounting.
 
-    g(y) and g(x) share memory as y and x do, beside all that the ops below have stored; a gradient that gathers from
-    several readers is held from the first of them on.
+    g(y) and g(x) share memory as y and x do, beside all that the ops below have stored; a gradient
+    that gathers from several readers is held from the first of them on.
     """
     stored = stored_words(ops, update, mu_fw, "exact", attention)
     hit = reached(ops, update)
@@ -146,15 +153,18 @@ def backward_walk(
 
 
 def _last_readers(ops: Sequence[Op]) -> dict[int, int]:
-    """Index of the last op that reads each tensor; an output of the network is read after the last op."""
+    """Index of the last op that reads each tensor; an output of the network is read after the last
+    op."""
     last = dict.fromkeys(range(-1, len(ops)), len(ops))
     return last | {t: i for i, op in enumerate(ops) for t in op.inputs}
 
 
 def _shared(op: Op, source: float, target: int, shape: tuple[int, ...], exact: bool) -> float:
-    """Words of a source (of this shape) that its target overwrites, or of both side by side where that is less.
+    """Words of a source (of this shape) that its target overwrites, or of both side by side where
+    that is less.
 
-    To overwrite its source a kernel keeps the rows that it still reads; norm always keeps mean and 1/std of each group.
+    To overwrite its source a kernel keeps the rows that it still reads; norm always keeps mean and
+    1/std of each group.
     """
     if not exact:
         return max(source, target)
@@ -177,10 +187,11 @@ def peak_words(
     attention: bool = False,
     kept_words: int = 0,
 ) -> float:
-    """Peak dynamic memory of one adaptation step in words (Eq. 16, walked), the layers of `update` having alpha > 0.
+    """Peak dynamic memory of one adaptation step in words (Eq. 16, walked), the layers of `update`
+    having alpha > 0.
 
-    `batch` samples at a time go through the network, of `samples` in all. `kept_words` is data that lies in memory all
-    along, as the episodes of RL (exact accounting only).
+    `batch` samples at a time go through the network, of `samples` in all. `kept_words` is data that
+    lies in memory all along, as the episodes of RL (exact accounting only).
 
     >>> from pmeta.cost.networks import four_conv
     >>> ops = four_conv()

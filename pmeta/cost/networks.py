@@ -4,7 +4,8 @@ from pmeta.cost.ops import Op, m
 
 
 class Builder:
-    """Collects operations; each method appends one that reads `source` and returns the index to read it at."""
+    """Collects operations; each method appends one that reads `source` and returns the index to
+    read it at."""
 
     def __init__(self, x: tuple[int, ...]):
         self.ops: list[Op] = []
@@ -71,7 +72,8 @@ def resnet12(
     widths: tuple[int, ...] = (64, 128, 256, 512),
     groups: int = 8,
 ) -> tuple[Op, ...]:
-    """ResNet12: blocks of three 3x3 convs beside a 1x1 shortcut, LeakyReLU and max-pool behind the sum; then fc."""
+    """ResNet12: blocks of three 3x3 convs beside a 1x1 shortcut, LeakyReLU and max-pool behind the
+    sum; then fc."""
     net, at = Builder(image), -1
     for b, width in enumerate(widths, start=1):
         y = at

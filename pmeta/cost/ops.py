@@ -1,4 +1,4 @@
-"""A network as the cost model sees it (App. A): the list of its operations with their shapes. Plain Python."""
+"""A network as the cost model sees it (App. A): its operations and their shapes. Plain Python."""
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -8,17 +8,21 @@ WORD = 4  # bytes
 MB = 10**6  # bytes, as the paper counts
 
 Ratio = float | Mapping[str, float]
-"""mu_fw or mu_bw: a number for all layers but the output layer, which stays dense (Sec. 4.1), or one a layer name."""
+"""mu_fw or mu_bw: a number for all layers but the output layer, which stays dense (Sec. 4.1), or
+one a layer name."""
 
 
 @dataclass(frozen=True)
 class Op:
-    """One operation of the forward pass, shapes for ONE sample (an image, or an episode of T observations)."""
+    """One operation of the forward pass, shapes for ONE sample (an image, or an episode of T
+    observations)."""
 
     kind: str
-    """conv | norm | fc | relu | maxpool | pool (average, global) | add | view | other (its gradient needs its input)"""
+    """conv | norm | fc | relu | maxpool | pool (average, global) | add | view | other (its gradient
+    needs its input)"""
     x: tuple[int, ...]
-    """input shape: conv, norm and the rest (C, *space); fc (*rows, C), e.g. (800,), or (200, 20) for an episode"""
+    """input shape: conv, norm and the rest (C, *space); fc (*rows, C), e.g. (800,), or (200, 20)
+    for an episode"""
     y: tuple[int, ...]
     """output shape, likewise"""
     inputs: tuple[int, ...]
@@ -51,7 +55,8 @@ def layer_names(ops: Sequence[Op]) -> list[str]:
 
 
 def input_words(ops: Sequence[Op]) -> dict[str, int]:
-    """m(x_{l-1}) of every layer: the words a sample that updating this layer alone stores (Eqs. 5 and 9)."""
+    """m(x_{l-1}) of every layer: the words a sample that updating this layer alone stores (Eqs. 5
+    and 9)."""
     return {op.name: m(op.x) for op in ops if op.name}
 
 
@@ -71,7 +76,8 @@ def ratio_of_layers(ops: Sequence[Op], mu: Ratio) -> dict[str, float]:
     for name, ratio in ratios.items():
         if not 0 <= ratio <= 1:
             raise ValueError(
-                f"a ratio mu must be in [0, 1], got {ratio} for {name}: give surviving channels / channels."
+                f"a ratio mu must be in [0, 1], got {ratio} for {name}: give surviving channels / "
+                "channels."
             )
     return ratios
 
@@ -82,7 +88,8 @@ def attended(ops: Sequence[Op], update: Collection[str]) -> set[str]:
 
 
 def reached(ops: Sequence[Op], update: Collection[str]) -> list[bool]:
-    """Which ops the backward pass reaches: updated layers and all that reads from them (l >= l_min, branch by branch)."""
+    """Which ops the backward pass reaches: updated layers and all that reads from them (l >= l_min,
+    branch by branch)."""
     hit: list[bool] = []
     for op in ops:
         hit.append(bool(op.name and op.name in update) or below(op, hit))
@@ -99,7 +106,8 @@ def check_layers(names: Sequence[str], given: Iterable[str]) -> None:
     for name in given:
         if name not in names:
             raise ValueError(
-                f"layers are named as in the network, got {name!r}: the names are {', '.join(names)}."
+                f"layers are named as in the network, got {name!r}: the names are "
+                f"{', '.join(names)}."
             )
 
 

@@ -1,4 +1,5 @@
-"""Training pictures varied at random: cropped, mirrored, brighter or darker, more or less contrast and colour."""
+"""Training pictures varied at random: cropped, mirrored, brighter or darker, more or less contrast
+and colour."""
 
 import math
 
@@ -18,9 +19,9 @@ def augment(
 ) -> Tensor:
     """(n, H, W, C) uint8 -> (n, C, size, size) float32, normalised as `tasks.normalise` does.
 
-    Each picture is a crop of at least `least_area` of its own, with sides up to 4:3, fitted to size x size and mirrored
-    half of the time. Brightness, contrast and colour are multiplied by factors in 1 +- jitter. What happens depends on
-    the bits of `random` and nothing else.
+    Each picture is a crop of at least `least_area` of its own, with sides up to 4:3, fitted to size
+    x size and mirrored half of the time. Brightness, contrast and colour are multiplied by factors
+    in 1 +- jitter. What happens depends on the bits of `random` and nothing else.
 
     >>> pixels = np.full((2, 32, 32, 3), 51, dtype=np.uint8)
     >>> augment(pixels, np.random.Philox(key=0), size=16, least_area=0.5, jitter=0.0).shape
@@ -55,7 +56,8 @@ def _crops(u: Tensor, least_area: float) -> Tensor:
 
 
 def _recoloured(x: Tensor, factors: Tensor) -> Tensor:
-    """Colour, contrast and brightness times the columns of `factors`, within what a pixel can be. (n, C, H, W), (n, 3)"""
+    """Colour, contrast and brightness times the columns of `factors`, within what a pixel can be.
+    (n, C, H, W), (n, 3)"""
     colour, contrast, brightness = factors[:, :, None, None, None].unbind(1)
     grey = x.mean(1, keepdim=True)
     x = grey + (x - grey) * colour

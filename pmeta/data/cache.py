@@ -1,4 +1,5 @@
-"""Images kept as one memory-mapped uint8 array with a small JSON beside it, shared by all processes."""
+"""Images kept as one memory-mapped uint8 array with a small JSON beside it, shared by all
+processes."""
 
 from __future__ import annotations
 
@@ -22,13 +23,14 @@ class Cached(NamedTuple):
 
 
 def cache_folder(beside: Path | None, given: Path | None = None) -> Path:
-    """Where decoded images go: the folder given, $PMETA_CACHE, `.pmeta-cache` beside the data if one may write there,
-    else ~/.cache/pmeta."""
+    """Where decoded images go: the folder given, $PMETA_CACHE, `.pmeta-cache` beside the data if
+    one may write there, else ~/.cache/pmeta."""
     if given is not None:
         return Path(given)
     if os.environ.get("PMETA_CACHE"):
         return Path(os.environ["PMETA_CACHE"])
-    # The mode is asked too: root may write everywhere, and a folder marked read-only is meant to stay as it is.
+    # The mode is asked too: root may write everywhere, and a folder marked read-only is meant to
+    # stay as it is.
     if beside is not None and beside.stat().st_mode & 0o222 and os.access(beside, os.W_OK):
         return beside / ".pmeta-cache"
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pmeta"
@@ -37,10 +39,12 @@ def cache_folder(beside: Path | None, given: Path | None = None) -> Path:
 def open_or_build(
     folder: Path, key: str, mark: str, root: str, build: Callable[[BinaryIO], dict[str, Any]]
 ) -> Cached:
-    """Open `folder/key-mark.{u8,json}`, or make it: `build(file)` writes the images and returns the JSON's content.
+    """Open `folder/key-mark.{u8,json}`, or make it: `build(file)` writes the images and returns the
+    JSON's content.
 
-    Both are written under other names and moved, the JSON last: a reader sees a whole cache or none. Of processes that
-    start at once one builds while the others wait; where the file system has no locks each builds the same bytes.
+    Both are written under other names and moved, the JSON last: a reader sees a whole cache or
+    none. Of processes that start at once one builds while the others wait; where the file system
+    has no locks each builds the same bytes.
     """
     data, index = folder / f"{key}-{mark}.u8", folder / f"{key}-{mark}.json"
     cached = _open(data, index)
@@ -104,7 +108,8 @@ def _drop_unfinished(folder: Path) -> None:
 
 
 def _drop_stale(folder: Path, key: str, index: Path, root: str) -> None:
-    """Remove what an older state of the same source left; processes that hold it mapped keep it until they end."""
+    """Remove what an older state of the same source left; processes that hold it mapped keep it
+    until they end."""
     for old in folder.glob(f"{glob.escape(key)}-*.json"):
         with contextlib.suppress(
             OSError, ValueError, KeyError

@@ -35,8 +35,9 @@ class DifferentSizesError(ValueError):
 def decode(data: bytes, shape: tuple[int, int], channels: int, exact: bool = False) -> bytes:
     """One picture as height * width * channels bytes, for shape = (width, height).
 
-    Turned upright by its EXIF orientation; transparent parts become white; 16 bits a pixel become 8; scaled so that the
-    short side fits and cropped at the centre. With `exact` a picture of another size is an error.
+    Turned upright by its EXIF orientation; transparent parts become white; 16 bits a pixel become
+    8; scaled so that the short side fits and cropped at the centre. With `exact` a picture of
+    another size is an error.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("error", Image.DecompressionBombWarning)
@@ -44,7 +45,8 @@ def decode(data: bytes, shape: tuple[int, int], channels: int, exact: bool = Fal
             image = _upright(opened)
     if exact and image.size != shape:
         raise DifferentSizesError(
-            f"{image.width}x{image.height} and others are {shape[0]}x{shape[1]}: give a size to fit them to."
+            f"{image.width}x{image.height} and others are {shape[0]}x{shape[1]}: give a size to "
+            "fit them to."
         )
     flat = _flatten(image).convert("L" if channels == 1 else "RGB")
     return ImageOps.fit(flat, shape, Image.Resampling.BICUBIC).tobytes()
@@ -56,7 +58,10 @@ def orientation(image: Image.Image) -> Any:
 
 
 def _upright(image: Image.Image) -> Image.Image:
-    """A copy. Pillow's own `exif_transpose` also writes the EXIF again, which fails where other tags are odd."""
+    """A copy.
+
+    Pillow's own `exif_transpose` also writes the EXIF again, which fails where other tags are odd.
+    """
     turn = TURN.get(orientation(image))
     return image.copy() if turn is None else image.transpose(turn)
 

@@ -1,7 +1,8 @@
-"""The embedded image set: characters of many scripts, drawn from the fonts that ship with matplotlib.
+"""The embedded image set: characters of many scripts, drawn from the fonts that ship with
+matplotlib.
 
-Everything between FreeType's bitmap and the stored byte is integer arithmetic, so that the same versions of matplotlib
-and Pillow give the same bytes on every machine.
+Everything between FreeType's bitmap and the stored byte is integer arithmetic, so that the same
+versions of matplotlib and Pillow give the same bytes on every machine.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from pmeta.data.sources import split_classes
 VERSION = 2  # of the drawing: a change here draws again
 SIZE = 28
 SAMPLES = 30  # a class
-FONTS = (  # a character's look is that in the first font that has it; DejaVu's obliques are mere shears, which we do too
+# A character's look is that in the first font that has it. DejaVu's obliques are mere shears, which
+# we do too.
+FONTS = (
     *("DejaVuSans", "DejaVuSerif", "STIXGeneral", "DejaVuSansMono"),
     *(
         "DejaVuSans-Bold",
@@ -56,13 +59,15 @@ class Glyph(NamedTuple):
 def open_glyphs(
     size: int | None = None, channels: int | None = None, cache: Path | None = None
 ) -> Cached:
-    """The set at 28x28, grey, or enlarged to size x size and 3 channels for nets that were made for other data."""
+    """The set at 28x28, grey, or enlarged to size x size and 3 channels for nets that were made for
+    other data."""
     size, channels = size or SIZE, channels or 1
     try:
         versions = f"matplotlib{version('matplotlib')}-pillow{version('pillow')}"
     except PackageNotFoundError:
         raise ValueError(
-            "glyphs are drawn from matplotlib's fonts, and it is not installed: pip install matplotlib."
+            "glyphs are drawn from matplotlib's fonts, and it is not installed: pip install "
+            "matplotlib."
         ) from None
 
     def build(file: BinaryIO) -> dict[str, Any]:
@@ -102,8 +107,9 @@ def _enlarge(
 def choose_glyphs() -> list[Glyph]:
     """Every character that has a look of its own, in the order of Unicode.
 
-    A drawing (a character in a font) that looks like the drawing of an earlier character in any font, or like a font's box
-    for missing characters, is left out; a character that so loses its first font is left out altogether.
+    A drawing (a character in a font) that looks like the drawing of an earlier character in any
+    font, or like a font's box for missing characters, is left out; a character that so loses its
+    first font is left out altogether.
     """
     drawings = [
         (chr(0x10FFFF), font) for font in FONTS
@@ -125,7 +131,8 @@ def choose_glyphs() -> list[Glyph]:
 
 
 def _candidates() -> list[str]:
-    """Letters, numbers, symbols and punctuation, without those that are another character with an accent or in a frame."""
+    """Letters, numbers, symbols and punctuation, without those that are another character with an
+    accent or in a frame."""
     covered = sorted(set().union(*(_charmap(font) for font in FONTS)))
     return [c for c in map(chr, covered) if _is_plain(c)]
 
@@ -141,9 +148,11 @@ def _is_plain(c: str) -> bool:
 
 
 def _alike(looks: np.ndarray, characters: list[str]) -> list[np.ndarray]:
-    """For each drawing, the drawings of earlier characters that look like it: |a - b|^2 < (|a|^2 + |b|^2) / 5.
+    """For each drawing, the drawings of earlier characters that look like it: |a - b|^2 < (|a|^2 +
+    |b|^2) / 5.
 
-    The products are whole numbers below 2^24, hence exact in float32 in whatever order they are summed.
+    The products are whole numbers below 2^24, hence exact in float32 in whatever order they are
+    summed.
     """
     values = looks.astype(np.float32)  # (n, LOOK * LOOK)
     norms = (values * values).sum(1)
@@ -158,7 +167,8 @@ def _alike(looks: np.ndarray, characters: list[str]) -> list[np.ndarray]:
 
 
 def look(character: str, font: str) -> np.ndarray | None:
-    """(LOOK, LOOK) values of 0 to 15, the ink scaled to fill the square, or None if there is no ink."""
+    """(LOOK, LOOK) values of 0 to 15, the ink scaled to fill the square, or None if there is no
+    ink."""
     ink = _ink(character, font)
     if 0 in ink.size:
         return None
@@ -195,7 +205,8 @@ def _charmap(name: str) -> frozenset[int]:
 
 
 def draw_samples(glyph: Glyph) -> np.ndarray:
-    """(SAMPLES, 28, 28) uint8: the fonts in turn, each time with another slant, turn, size, place and weight of stroke."""
+    """(SAMPLES, 28, 28) uint8: the fonts in turn, each time with another slant, turn, size, place
+    and weight of stroke."""
     random = np.random.Philox(key=np.array([ord(glyph.character), VERSION], dtype=np.uint64))
     changes = (random.random_raw(7 * SAMPLES) >> np.uint64(11)) % 1001 / 500 - 1  # from -1 to 1
     changes = changes.reshape(SAMPLES, 7)
@@ -211,7 +222,8 @@ def draw_samples(glyph: Glyph) -> np.ndarray:
 def _bend(
     ink: Image.Image, turn: float, slant: float, wide: float, high: float, right: float, down: float
 ) -> np.ndarray:
-    """The ink, ZOOM times the final size and blurred; NEAREST because Pillow does that one in fixed point."""
+    """The ink, ZOOM times the final size and blurred; NEAREST because Pillow does that one in fixed
+    point."""
     unit = max(ink.size) / (20 * ZOOM)  # the ink is 20 pixels long, before the changes
     a, b = unit * (1 + 0.15 * wide), unit * (0.15 * turn + 0.25 * slant)  # from output to input
     d, e = unit * -0.15 * turn, unit * (1 + 0.15 * high)

@@ -45,9 +45,11 @@ def open_source(
 def open_files(
     root: Path, size: int | None, channels: int | None, cache: Path | None = None
 ) -> Cached:
-    """The images of `root`, fitted to size x size, decoded now if that has not been done since the source last changed.
+    """The images of `root`, fitted to size x size, decoded now if that has not been done since the
+    source last changed.
 
-    `size` None takes them as they are (all must be equal); `channels` None is 1 if every picture is grey, else 3.
+    `size` None takes them as they are (all must be equal); `channels` None is 1 if every picture is
+    grey, else 3.
     """
     root = root.resolve()
     found = scan(root)
@@ -59,7 +61,8 @@ def open_files(
         members = [member for group_members in groups.values() for member in group_members]
         if not members:
             raise ValueError(
-                f"{root} has no classes: expected <class>/<image> or {{train,val,test}}/<class>/<image>."
+                f"{root} has no classes: expected <class>/<image> or "
+                f"{{train,val,test}}/<class>/<image>."
             )
         shape = (size, size) if size else _own_size(members)
         depth = channels or (1 if _all_grey(members) else 3)
@@ -156,8 +159,8 @@ def _check_space(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise ValueError(
-            f"the decoded images take {needed / 1e9:.2f} GB and {folder} has {free / 1e9:.2f} GB free:"
-            " set PMETA_CACHE to a folder with more."
+            f"the decoded images take {needed / 1e9:.2f} GB and {folder} has {free / 1e9:.2f} GB "
+            "free: set PMETA_CACHE to a folder with more."
         )
 
 

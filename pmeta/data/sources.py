@@ -1,4 +1,7 @@
-"""Where the pictures lie: a folder of classes, or the same folder inside .tar and .zip files. Nothing is ever unpacked."""
+"""Where the pictures lie: a folder of classes, or the same folder inside .tar and .zip files.
+
+Nothing is ever unpacked.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,8 @@ MAX_FILE_BYTES = (
 
 
 class Found(NamedTuple):
-    """A file on disk below the root; an archive counts as one file, so looking for changes never reads inside it."""
+    """A file on disk below the root; an archive counts as one file, so looking for changes never
+    reads inside it."""
 
     path: str  # relative to the root, with "/"
     size: int
@@ -39,7 +43,8 @@ class Member(NamedTuple):
 
 
 def scan(root: Path) -> list[Found]:
-    """Every file below `root` (itself, if it is an archive), sorted; names that begin with a dot are left out."""
+    """Every file below `root` (itself, if it is an archive), sorted; names that begin with a dot
+    are left out."""
     if root.is_file():
         if not is_archive(root.name):
             raise ValueError(f"data must be a folder, a .tar or a .zip, got the file {root}.")
@@ -79,7 +84,8 @@ def fingerprint(found: Iterable[Found]) -> str:
 
 
 def list_members(root: Path, found: Iterable[Found]) -> list[Member]:
-    """The plain files and, for archives directly in the root, what they hold; of two equal paths the plain file counts."""
+    """The plain files and, for archives directly in the root, what they hold; of two equal paths
+    the plain file counts."""
     base = root if root.is_dir() else root.parent
     members: dict[str, Member] = {}
     inside: dict[str, Member] = {}
@@ -174,7 +180,8 @@ def _in_split(path: str) -> bool:
 def group(members: Iterable[Member]) -> dict[tuple[str, str], list[Member]]:
     """(split, class) -> its members, all sorted; the split is "" where the source has none.
 
-    The class is the path of folders above the file, below the split; a folder that wraps everything else is passed over.
+    The class is the path of folders above the file, below the split; a folder that wraps everything
+    else is passed over.
     """
     parts = {tuple(m.path.split("/")): m for m in members if "/" in m.path}
     while (
@@ -198,8 +205,9 @@ def _split(path: Sequence[str]) -> str:
 
 
 def split_classes(classes: Iterable[str], seed: int = 0) -> dict[str, list[str]]:
-    """Share out classes that came without splits: in the order of sha256(seed, class), the first 64 %, the next 16 %,
-    the last 20 %. The same on every machine, whatever the order they are given in.
+    """Share out classes that came without splits: in the order of sha256(seed, class), the first 64
+    %, the next 16 %, the last 20 %. The same on every machine, whatever the order they are given
+    in.
 
     >>> {split: len(names) for split, names in split_classes(map(str, range(100))).items()}
     {'train': 64, 'val': 16, 'test': 20}

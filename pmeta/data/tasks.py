@@ -1,4 +1,7 @@
-"""Few-shot tasks ("episodes") from a folder of classes. Task i of a run is a pure function of (seed, i)."""
+"""Few-shot tasks ("episodes") from a folder of classes.
+
+Task i of a run is a pure function of (seed, i).
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,9 @@ import torch
 from pmeta.data.open import open_source
 from pmeta.data.sources import SPLITS, split_classes
 
-# A pixel u in 0..255 becomes (u/255 - 0.5) / 0.25 = u * SCALE + SHIFT, in every channel of every data set alike, computed
-# in float32 with a rounding after the product and one after the sum. The device does the same from uint8.
+# A pixel u in 0..255 becomes (u/255 - 0.5) / 0.25 = u * SCALE + SHIFT, in every channel of every
+# data set alike, computed in float32 with a rounding after the product and one after the sum. The
+# device does the same from uint8.
 SCALE = float(np.float32(1 / 63.75))
 SHIFT = -2.0
 
@@ -29,7 +33,10 @@ class Task(NamedTuple):
 
 @dataclass(frozen=True)
 class ImageSet:
-    """One split: images of class j are images[starts[j] : starts[j] + counts[j]]. Open it again in each process."""
+    """One split: images of class j are images[starts[j] : starts[j] + counts[j]].
+
+    Open it again in each process.
+    """
 
     images: np.ndarray  # (N, H, W, C) uint8, memory-mapped; all splits of the source
     classes: list[str]  # sorted
@@ -55,8 +62,9 @@ def open_split(
 ) -> ImageSet:
     """Open one split of a folder, .tar or .zip of classes, or of the embedded set `glyphs`.
 
-    size: fit the images to size x size; None takes them as they are. cache: where decoded images are kept (see
-    `cache_folder`). channels: 1 or 3; None is 1 if every picture is grey. split_seed: for a root without splits.
+    size: fit the images to size x size; None takes them as they are. cache: where decoded images
+    are kept (see `cache_folder`). channels: 1 or 3; None is 1 if every picture is grey. split_seed:
+    for a root without splits.
     """
     if split not in SPLITS:
         raise ValueError(f"split must be train, val or test, got {split!r}.")
@@ -83,8 +91,14 @@ def open_split(
 def _no_classes(root: str | Path, split: str, owners: list[str]) -> str:
     if owners[0]:
         there = ", ".join(f"{owners.count(own)} in {own}" for own in sorted(set(owners)))
-        return f"{root} has no classes in {split}, only {there}: choose one of these or add {root}/{split}/<class>/."
-    return f"{root} has only {len(owners)} classes, too few to set some aside for {split}: add classes."
+        return (
+            f"{root} has no classes in {split}, only {there}: choose one of these or add "
+            f"{root}/{split}/<class>/."
+        )
+    return (
+        f"{root} has only {len(owners)} classes, too few to set some aside for {split}: add "
+        "classes."
+    )
 
 
 def check_enough(images: ImageSet, n_way: int, n_shot: int, n_query: int) -> None:
@@ -95,15 +109,17 @@ def check_enough(images: ImageSet, n_way: int, n_shot: int, n_query: int) -> Non
         )
     if n_way > len(images.classes):
         raise ValueError(
-            f"a {n_way}-way task needs {n_way} classes and {images.name} has {len(images.classes)}: lower n_way."
+            f"a {n_way}-way task needs {n_way} classes and {images.name} has "
+            f"{len(images.classes)}: lower n_way."
         )
     short = int((images.counts < n_shot + n_query).sum())
     if short:
         least = int(images.counts.argmin())
         raise ValueError(
-            f"a task needs n_shot + n_query = {n_shot} + {n_query} = {n_shot + n_query} images of each class, and"
-            f" {short} of the {len(images.classes)} classes in {images.name} have fewer (the least: {images.counts[least]}"
-            f" in {images.classes[least]}): lower n_query or remove these classes."
+            f"a task needs n_shot + n_query = {n_shot} + {n_query} = {n_shot + n_query} images of "
+            f"each class, and {short} of the {len(images.classes)} classes in {images.name} have "
+            f"fewer (the least: {images.counts[least]} in {images.classes[least]}): lower n_query "
+            "or remove these classes."
         )
 
 
@@ -111,7 +127,8 @@ def sample_task(images: ImageSet, seed: int, i: int, n_way: int, n_shot: int, n_
     """Task `i` of the run `seed`: classes in random order are the labels, no image is drawn twice.
 
     >>> pixels = np.zeros((30, 28, 28, 1), dtype=np.uint8)
-    >>> three = ImageSet(pixels, ["a", "b", "c"], np.array([0, 10, 20]), np.array([10, 10, 10]), "three classes", [])
+    >>> first, counts = np.array([0, 10, 20]), np.array([10, 10, 10])
+    >>> three = ImageSet(pixels, ["a", "b", "c"], first, counts, "three classes", [])
     >>> task = sample_task(three, seed=0, i=7, n_way=2, n_shot=1, n_query=3)
     >>> tuple(task.support_x.shape), task.query_y.tolist()
     ((2, 1, 28, 28), [0, 0, 0, 1, 1, 1])
@@ -136,7 +153,8 @@ def sample_task(images: ImageSet, seed: int, i: int, n_way: int, n_shot: int, n_
 
 
 def _choose(random: np.random.Philox, n: int, k: int) -> np.ndarray:
-    """k different numbers below n, in random order; from raw bits, whose stream NumPy promises never to change."""
+    """k different numbers below n, in random order; from raw bits, whose stream NumPy promises
+    never to change."""
     return np.argsort(random.random_raw(n), kind="stable")[:k]
 
 

@@ -1,4 +1,5 @@
-"""Which training and which evaluation stands behind each figure that the paper prints: rows of data."""
+"""Which training and which evaluation stands behind each figure that the paper prints: rows of
+data."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -11,11 +12,15 @@ TITLES = {
     "table1": "Memory and computation of sample applications",
     "table2": "Few-shot image classification",
     "table3": "Few-shot reinforcement learning",
-    "table4": "Ablation of meta attention: rho of the forward/backward attention (x: off), and alpha^Ch",
+    "table4": (
+        "Ablation of meta attention: rho of the forward/backward attention (x: off), and alpha^Ch"
+    ),
     "table5": "Pooling and normalisation (MAML, 5-way 1-shot)",
     "table6": "Samples at a time in adaptation",
     "table7": "Sparse x and sparse g(y): what the forward/backward scores multiply (x: off)",
-    "figure5": "Share of each layer's weights that is updated, and how alike the scores of two samples are",
+    "figure5": (
+        "Share of each layer's weights that is updated, and how alike the scores of two samples are"
+    ),
 }
 
 
@@ -34,7 +39,8 @@ class Training:
 
     @property
     def kind(self) -> str:
-        """Trainings of one kind take about as long for a task: backbone and shots, or the environment."""
+        """Trainings of one kind take about as long for a task: backbone and shots, or the
+        environment."""
         return self.base.removeprefix("miniimagenet-").removesuffix("-paper")
 
 

@@ -22,11 +22,14 @@ class ReproduceConfig:
     ]
     """Which table or figure."""
     data: tuple[str, ...] = ()
-    """mini=DIR, tiered=DIR, cub=DIR, or folders whose names say which; smoke takes glyphs unless told otherwise."""
+    """mini=DIR, tiered=DIR, cub=DIR, or folders whose names say which; smoke takes glyphs unless
+    told otherwise."""
     scale: Literal["smoke", "short", "paper"] = "short"
-    """smoke checks the plumbing in two minutes, short is one night on a laptop, paper is the paper's own schedule."""
+    """smoke checks the plumbing in two minutes, short is one night on a laptop, paper is the
+    paper's own schedule."""
     only: tuple[str, ...] = ()
-    """Cells to run, by row, column, both, or run folder; * and ? are wildcards: 'x/x', '1-shot*', '0/0 1-shot Mini'."""
+    """Cells to run, by row, column, both, or run folder; * and ? are wildcards: 'x/x', '1-shot*',
+    '0/0 1-shot Mini'."""
     out: str = ""
     """Where the runs are kept and the tables written."""
     tasks: int | None = None
@@ -40,12 +43,14 @@ class ReproduceConfig:
     workers: int = 0
     """Processes of a run; 0: one for each core (smoke: one)."""
     plan: bool = False
-    """Say what would be done and how long it would take, write the tables as they are now, and stop."""
+    """Say what would be done and how long it would take, write the tables as they are now, and
+    stop."""
 
     def __post_init__(self) -> None:
         if not self.out:
             raise ValueError(
-                "--out names the folder for runs and tables, got none: say where, as in --out results."
+                "--out names the folder for runs and tables, got none: say where, as in --out "
+                "results."
             )
         for name in ("tasks", "eval_tasks"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
@@ -59,7 +64,8 @@ class ReproduceConfig:
 
 
 def matcher(patterns: Sequence[str]) -> Callable[[Sequence[str]], bool]:
-    """Whether any of a cell's names matches any of the patterns; without patterns everything does."""
+    """Whether any of a cell's names matches any of the patterns; without patterns everything
+    does."""
 
     def matches(names: Sequence[str]) -> bool:
         return not patterns or any(
@@ -80,7 +86,8 @@ def names_of(cell: Cell) -> list[str]:
 
 
 def choose(what: str, patterns: Sequence[str]) -> tuple[list[str], list[Cell], list[str]]:
-    """The tables and figures asked for, their cells, and the trainings for figure 5, of those that --only leaves."""
+    """The tables and figures asked for, their cells, and the trainings for figure 5, of those that
+    --only leaves."""
     asked, matches = list(NAMES) if what == "all" else [what], matcher(patterns)
     everything = [cell for name in asked if name in TABLES for cell in TABLES[name]]
     cells = [cell for cell in everything if matches(names_of(cell))]
@@ -88,6 +95,7 @@ def choose(what: str, patterns: Sequence[str]) -> tuple[list[str], list[Cell], l
     if not cells and not figure:
         rows = ", ".join(dict.fromkeys(cell.row for cell in everything)) or ", ".join(FIGURE5)
         raise ValueError(
-            f"--only picks rows, columns or runs of {what}, got {' '.join(patterns)}; its rows are {rows}."
+            f"--only picks rows, columns or runs of {what}, got {' '.join(patterns)}; its rows are "
+            f"{rows}."
         )
     return asked, cells, figure

@@ -1,4 +1,5 @@
-"""Which data sets the user has: MiniImageNet to train on, TieredImageNet and CUB to test on besides."""
+"""Which data sets the user has: MiniImageNet to train on, TieredImageNet and CUB to test on
+besides."""
 
 import os
 from collections.abc import Sequence
@@ -34,7 +35,8 @@ def named(words: Sequence[str]) -> dict[str, str]:
             name, root = _recognised(word), word
         if name not in TITLES:
             raise ValueError(
-                f"--data takes mini=DIR, tiered=DIR and cub=DIR, or folders with such names, got {word!r}."
+                "--data takes mini=DIR, tiered=DIR and cub=DIR, or folders with such names, got "
+                f"{word!r}."
             )
         if name in found:
             raise ValueError(
@@ -45,7 +47,8 @@ def named(words: Sequence[str]) -> dict[str, str]:
 
 
 def _recognised(root: str) -> str:
-    """The data set that the last folder of a path is named after; glyphs stand in for MiniImageNet."""
+    """The data set that the last folder of a path is named after; glyphs stand in for
+    MiniImageNet."""
     last = Path(root).name.lower()
     if root == "glyphs":
         return "mini"
@@ -53,7 +56,8 @@ def _recognised(root: str) -> str:
 
 
 def open_datasets(words: Sequence[str], size: int | None) -> dict[str, Dataset]:
-    """The data sets that --data names, each with the split to evaluate on; raises ValueError for a folder without classes."""
+    """The data sets that --data names, each with the split to evaluate on; raises ValueError for a
+    folder without classes."""
     given = {
         name: root if root == "glyphs" else os.path.abspath(root)
         for name, root in named(words).items()
@@ -75,6 +79,6 @@ def missing_line(name: str) -> str:
     """What to put where for a data set that is not there."""
     use = "nothing can be trained on images" if name == "mini" else "its columns are left out"
     return (
-        f"no {TITLES[name]}: {use}. With it: --data {name}=DIR, a folder, .tar or .zip of train, val and test "
-        f"(pmeta data import {IMPORTS[name]} SRC DIR makes one)."
+        f"no {TITLES[name]}: {use}. With it: --data {name}=DIR, a folder, .tar or .zip of train, "
+        f"val and test (pmeta data import {IMPORTS[name]} SRC DIR makes one)."
     )

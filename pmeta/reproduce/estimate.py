@@ -1,4 +1,5 @@
-"""How long the queue has to go: measured on what its folder holds already, before that from two tasks of calibration."""
+"""How long the queue has to go: measured on what its folder holds already, before that from two
+tasks of calibration."""
 
 import dataclasses
 import math
@@ -22,7 +23,8 @@ from pmeta.training.train import build, training_loop
 POLICY_SECONDS = {"navigation": 2e-5, "cheetah-velocity": 8e-5}
 """Rough CPU seconds for a step of an episode with its part of the update."""
 SECOND_ORDER = 3.0
-"""An inner step of meta-training, with the way back through it, against the same step in adaptation."""
+"""An inner step of meta-training, with the way back through it, against the same step in
+adaptation."""
 OVERHEAD = 1.5
 """Seconds of a step besides its tasks."""
 
@@ -113,7 +115,8 @@ def gmacs(config: ImageConfig, training: bool) -> float:
 
 
 def calibrate(config: ImageConfig) -> float:
-    """GMACs a second: the time of a training task on noise, the second of two, for the first one warms up."""
+    """GMACs a second: the time of a training task on noise, the second of two, for the first one
+    warms up."""
     image = (3, config.image_size or 28, config.image_size or 28)
     net, meta = build(config, image, torch.device("cpu"))
     labels = torch.arange(config.n_way)

@@ -1,4 +1,5 @@
-"""Evaluations of a run, kept as JSON beside it and written part by part, so that a kill costs minutes."""
+"""Evaluations of a run, kept as JSON beside it and written part by part, so that a kill costs
+minutes."""
 
 import dataclasses
 import json
@@ -41,13 +42,15 @@ def read(path: Path, needed: tuple[str, ...] = ("tasks", "seconds")) -> dict[str
         raise ValueError(f"{path} cannot be read ({error}): remove it to evaluate again.") from None
     if not isinstance(found, dict) or not all(key in found for key in needed):
         raise ValueError(
-            f"{path} is no evaluation, which has {' and '.join(needed)}: remove it to evaluate again."
+            f"{path} is no evaluation, which has {' and '.join(needed)}: remove it to evaluate "
+            "again."
         )
     return found
 
 
 def evaluate_images(group: Group, config: EvaluateConfig, path: Path) -> None:
-    """Adapt to the tasks of `config` that are not done yet, and write the summary with the accuracy of every task."""
+    """Adapt to the tasks of `config` that are not done yet, and write the summary with the accuracy
+    of every task."""
     layers, result_of = prepare(group, config)
     asked = {key: getattr(config, key) for key in ("data", "split", "batch", "n_query", "seed")}
     part, tasks, started = path.with_suffix(".part"), config.tasks or 5000, time.monotonic()
@@ -84,7 +87,8 @@ def _write_part(
 
 
 def _read_part(part: Path, asked: dict[str, Any]) -> tuple[list[TaskResult], float]:
-    """The tasks that an evaluation of the same has done before it was stopped, and the seconds they took."""
+    """The tasks that an evaluation of the same has done before it was stopped, and the seconds they
+    took."""
     found = read(part, ("asked", "seconds", "results"))
     if found is None or found["asked"] != asked:
         return [], 0.0

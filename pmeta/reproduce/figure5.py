@@ -1,4 +1,5 @@
-"""Figure 5: which share of each layer is updated at each step (left), and how alike the scores of two samples are (right)."""
+"""Figure 5: which share of each layer is updated at each step (left), and how alike the scores of
+two samples are (right)."""
 
 import dataclasses
 from pathlib import Path
@@ -26,7 +27,8 @@ def path_of(run: Path, split: str) -> Path:
 
 
 def measure(group: Group, run: str, split: str, tasks: int) -> None:
-    """Adapt the best model of a run to unseen tasks, one sample at a time, and write what figure 5 shows."""
+    """Adapt the best model of a run to unseen tasks, one sample at a time, and write what figure 5
+    shows."""
     config, best = group.from_first(lambda: load(run))
     device, image = choose_device("auto", group.rank), tuple(best.info["input"])
     images = open_for(config, split, "", image)
@@ -57,10 +59,12 @@ def measure(group: Group, run: str, split: str, tasks: int) -> None:
 
 
 def sample_scores(net: Network, scores: Scores, n: int) -> list[Tensor]:
-    """gamma_l of each of n samples in one step (Eq. 12), of each layer in order. (n, channels of both sides)
+    """gamma_l of each of n samples in one step (Eq. 12), of each layer in order. (n, channels of
+    both sides)
 
-    That of a conv or fc layer is the product of two vectors, whose cosine similarity is the product of theirs: both are kept
-    side by side. A norm has one score a channel. Without attention gamma is 1.
+    That of a conv or fc layer is the product of two vectors, whose cosine similarity is the product
+    of theirs: both are kept side by side. A norm has one score a channel. Without attention gamma
+    is 1.
     """
     out = []
     for layer in net.layers:
@@ -79,7 +83,8 @@ def _side_by_side(
 
 
 def cosine(a: Tensor, b: Tensor) -> Tensor:
-    """Cosine similarity of the scores of samples a and b: the product over the sides. (n, sides, C) twice -> (n,)"""
+    """Cosine similarity of the scores of samples a and b: the product over the sides. (n, sides, C)
+    twice -> (n,)"""
     return torch.nn.functional.cosine_similarity(a, b, dim=-1).prod(1)
 
 

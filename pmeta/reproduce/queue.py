@@ -1,4 +1,5 @@
-"""The queue of runs: what is done is not done again, what was stopped goes on, what another process does is left to it."""
+"""The queue of runs: what is done is not done again, what was stopped goes on, what another process
+does is left to it."""
 
 import dataclasses
 import importlib.util
@@ -87,12 +88,16 @@ def trainable(training: Training, options: Options) -> str:
     if "mini" not in options.datasets:
         return NO_IMAGES
     if "resnet12" in training.base and SCALES[options.scale].resnet12 is None:
-        return f"ResNet12 is not trained at --scale {options.scale}: a task takes a core about a minute"
+        return (
+            f"ResNet12 is not trained at --scale {options.scale}: a task takes a core about a "
+            "minute"
+        )
     return ""
 
 
 def plan(cells: Sequence[Cell], with_figure5: Sequence[str], options: Options) -> list[Job]:
-    """The jobs behind these cells, the most telling first; raises ValueError where a run is there with other settings."""
+    """The jobs behind these cells, the most telling first; raises ValueError where a run is there
+    with other settings."""
     wanted = {cell.training for cell in cells if not cell.cost} | set(with_figure5)
     jobs = []
     for seed in options.seeds:
@@ -220,7 +225,8 @@ def _locked(job: Job, work: Callable[..., Any], args: tuple[Any, ...], options: 
 def work_off(
     jobs: Sequence[Job], options: Options, before: Callable[[Step], None], after: Callable[[], None]
 ) -> list[Job]:
-    """Do what is left of every job; returns those that another process was at work on, and still is."""
+    """Do what is left of every job; returns those that another process was at work on, and still
+    is."""
     todo = list(jobs)
     for _ in ("once", "once more"):
         busy = []

@@ -1,4 +1,5 @@
-"""What is there of a table: ours beside the paper's, cell by cell, read from the run folders and from the cost model."""
+"""What is there of a table: ours beside the paper's, cell by cell, read from the run folders and
+from the cost model."""
 
 import functools
 import math
@@ -49,7 +50,8 @@ def fill(cell: Cell, options: Options) -> dict[str, Any]:
 
 
 def evaluated(cell: Cell, out: Path) -> list[tuple[Path, dict[str, Any]]]:
-    """The run folders of a cell's training, one a seed, that have its evaluation, and this evaluation."""
+    """The run folders of a cell's training, one a seed, that have its evaluation, and this
+    evaluation."""
     found = []
     for run in sorted((out / "runs").glob(f"{cell.training}*")):
         if run.name == cell.training or run.name.startswith(f"{cell.training}-seed"):
@@ -84,9 +86,11 @@ def _measured(cell: Cell, options: Options) -> dict[str, Any]:
 
 
 def _over_tasks(found: Sequence[dict[str, Any]], ci95: str) -> float | None:
-    """CI95 over tasks of the mean over seeds; of policies, whose tasks are not kept, the most that it can be.
+    """CI95 over tasks of the mean over seeds; of policies, whose tasks are not kept, the most that
+    it can be.
 
-    Task i of one seed and of another may be one task: their means are not taken to be independent."""
+    Task i of one seed and of another may be one task: their means are not taken to be
+    independent."""
     if len(found) > 1 and all("accuracies" in e for e in found):
         return _mean_ci95([[100 * a for a in e["accuracies"]] for e in found])[1]
     if any(e[ci95] is None for e in found):
@@ -103,7 +107,8 @@ def _mean_ci95(by_seed: Sequence[Sequence[float]]) -> tuple[float, float]:
 
 
 def _difference(cell: Cell, found: list[tuple[Path, dict[str, Any]]], out: Path) -> dict[str, Any]:
-    """How much better than the reference row on the same tasks, with CI95: much narrower than that of either."""
+    """How much better than the reference row on the same tasks, with CI95: much narrower than that
+    of either."""
     row = REFERENCE.get(cell.table, cell.row)
     if row == cell.row:
         return {}
@@ -143,7 +148,11 @@ def _why_missing(cell: Cell, options: Options) -> str:
 
 
 def _cost(cell: Cell, options: Options) -> dict[str, Any]:
-    """Of the cost model. What p-Meta takes depends on the layers that its training leaves: until then, the most it can be."""
+    """Of the cost model.
+
+    What p-Meta takes depends on the layers that its training leaves: until then, the most it can
+    be.
+    """
     assert cell.cost
     backbone, shots, method, key = cell.cost
     if METHODS[method].sparse_alpha:

@@ -1,4 +1,5 @@
-"""How long to train and evaluate: smoke checks the plumbing, short is one night on a laptop, paper is the paper's own."""
+"""How long to train and evaluate: smoke checks the plumbing, short is one night on a laptop, paper
+is the paper's own."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -100,7 +101,8 @@ SCALES = {
 def configuration(
     training: Training, scale: str, data: str, tasks: int | None, given: Sequence[str] = ()
 ) -> ImageConfig | RLConfig:
-    """The settings of a run: the paper's, changed by the scale, by --tasks and --set, and by what makes the cell."""
+    """The settings of a run: the paper's, changed by the scale, by --tasks and --set, and by what
+    makes the cell."""
     chosen = SCALES[scale]
     if training.is_rl:
         policy = POLICIES[training.base]
@@ -117,7 +119,8 @@ def configuration(
 
 
 def _given(words: Sequence[str], kind: type, prefix: str) -> dict[str, Any]:
-    """The settings that --set changes: `n_query=5` for images, `rl.epochs=100` for reinforcement learning."""
+    """The settings that --set changes: `n_query=5` for images, `rl.epochs=100` for reinforcement
+    learning."""
     own = POLICIES_DIFFER_IN if prefix else CELLS_DIFFER_IN
     fields = {f.name: f for f in dataclasses.fields(kind) if f.name not in own}
     changes = {}
@@ -128,7 +131,8 @@ def _given(words: Sequence[str], kind: type, prefix: str) -> dict[str, Any]:
         name = name.removeprefix("rl.")
         if not equals or name not in fields:
             raise ValueError(
-                f"--set takes NAME=VALUE, or rl.NAME=VALUE, got {word!r}; the names are {', '.join(fields)}."
+                f"--set takes NAME=VALUE, or rl.NAME=VALUE, got {word!r}; the names are "
+                f"{', '.join(fields)}."
             )
         changes[name] = _value(word, text, fields[name])
     return changes

@@ -68,7 +68,8 @@ def prepare(config: ReproduceConfig, out: Path) -> Options:
 
 
 def left_out(cells: Sequence[Cell], figure: Sequence[str], options: Options) -> list[str]:
-    """One line for every data set that is asked for and not there, and for trainings that cannot be had."""
+    """One line for every data set that is asked for and not there, and for trainings that cannot be
+    had."""
     measured = [cell for cell in cells if cell.training and not cell.cost]
     images = [cell for cell in measured if not TRAININGS[cell.training].is_rl]
     wanted = {"mini", *(cell.data for cell in images)} if images or figure else set()
@@ -92,7 +93,8 @@ def write(asked: Sequence[str], options: Options) -> None:
 def work(
     jobs: Sequence[Job], asked: Sequence[str], options: Options, estimate: Estimate
 ) -> list[Job]:
-    """Work off the queue, with a line before each step; returns the jobs that others are at work on."""
+    """Work off the queue, with a line before each step; returns the jobs that others are at work
+    on."""
 
     def before(step: Step) -> None:
         left = [s for job in jobs for s in queue.steps(job, options)]

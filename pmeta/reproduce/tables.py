@@ -63,7 +63,8 @@ def as_csv(table: dict[str, Any]) -> str:
 
 
 def as_markdown(table: dict[str, Any]) -> str:
-    """Ours with CI95, and the paper's in brackets; then what stands behind each run, and what is missing and why."""
+    """Ours with CI95, and the paper's in brackets; then what stands behind each run, and what is
+    missing and why."""
     cells = {(cell["row"], cell["column"]): cell for cell in table["cells"]}
     units = {cell["column"]: cell["unit"] for cell in table["cells"]}
     heads = [
@@ -83,7 +84,10 @@ def as_markdown(table: dict[str, Any]) -> str:
 def _about(table: dict[str, Any]) -> str:
     data = f" Data: {', '.join(table['data'])}." if table["data"] else ""
     split = f" Classes evaluated on: {table['split']}." if table["split"] else ""
-    return f"Ours ± CI95, the paper's in brackets; – is missing, see below. Scale: {table['scale']}.{data}{split}"
+    return (
+        "Ours ± CI95, the paper's in brackets; – is missing, see below. Scale: "
+        f"{table['scale']}.{data}{split}"
+    )
 
 
 def _digits(cell: dict[str, Any]) -> int:
@@ -110,7 +114,8 @@ def _grid(heads: list[str], body: list[list[str]]) -> str:
 
 
 def _differences(table: dict[str, Any]) -> list[str]:
-    """The table again as differences to one row on the same tasks, of the columns that have some."""
+    """The table again as differences to one row on the same tasks, of the columns that have
+    some."""
     found = {(cell["row"], cell["column"]): cell for cell in table["cells"] if "difference" in cell}
     columns = [c for c in table["columns"] if any(column == c for _, column in found)]
     rows = [row for row in table["rows"] if any(name == row for name, _ in found)]
@@ -120,7 +125,8 @@ def _differences(table: dict[str, Any]) -> list[str]:
     def shown(row: str, column: str) -> str:
         cell = found.get((row, column))
         return (
-            f"{cell['difference']:+.1f} ± {cell['difference_ci95']:.1f} ({cell['difference_paper']:+.1f})"
+            f"{cell['difference']:+.1f} ± {cell['difference_ci95']:.1f} "
+            f"({cell['difference_paper']:+.1f})"
             if cell
             else ""
         )

@@ -1,4 +1,5 @@
-"""Few-shot accuracy of an embedding without any inner step: a query belongs to the class of the nearest centroid."""
+"""Few-shot accuracy of an embedding without any inner step: a query belongs to the class of the
+nearest centroid."""
 
 import numpy as np
 import torch
@@ -8,7 +9,8 @@ from torch import Tensor
 def nearest_centroid(
     embeddings: Tensor, tasks: int, n_way: int, n_shot: int, n_query: int = 15, seed: int = 0
 ) -> tuple[float, float]:
-    """Accuracy and CI95, in percent, over tasks drawn from the embeddings of classes (classes, images, D).
+    """Accuracy and CI95, in percent, over tasks drawn from the embeddings of classes (classes,
+    images, D).
 
     Embeddings are scaled to length 1; a centroid is the mean of n_shot of them.
 
@@ -19,8 +21,8 @@ def nearest_centroid(
     classes, images, _ = embeddings.shape
     if n_way > classes or n_shot + n_query > images:
         raise ValueError(
-            f"a task needs {n_way} classes of {n_shot + n_query} images, got {classes} classes of {images}: validate"
-            " with more images."
+            f"a task needs {n_way} classes of {n_shot + n_query} images, got {classes} classes of "
+            f"{images}: validate with more images."
         )
     unit = torch.nn.functional.normalize(embeddings, dim=2)
     random = np.random.Philox(key=np.array([seed, 0], dtype=np.uint64))

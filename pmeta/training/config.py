@@ -14,7 +14,8 @@ class ImageConfig:
     """Meta-train on few-shot image tasks."""
 
     data: str = "glyphs"
-    """Folder, .tar or .zip of classes (ROOT/{train,val,test}/CLASS/*.jpg), or the embedded set `glyphs`."""
+    """Folder, .tar or .zip of classes (ROOT/{train,val,test}/CLASS/*.jpg), or the embedded set
+    `glyphs`."""
     method: Literal["maml", "anil", "boil", "maml++", "pmeta-lr", "pmeta"] = "pmeta"
     """Which method to train."""
     out: str = ""
@@ -46,7 +47,8 @@ class ImageConfig:
     recompute: bool = False
     """Where memory is short: hold one inner step at a time, for a fifth to a half more time."""
     per_sample: bool = False
-    """Attention scores of each sample in meta-training too, as on the device, not of the whole support set."""
+    """Attention scores of each sample in meta-training too, as on the device, not of the whole
+    support set."""
     clip_ratio_fw: float | None = 0.3
     """rho of the forward attention; None turns it off."""
     clip_ratio_bw: float | None = 0.0
@@ -78,11 +80,13 @@ class ImageConfig:
     warm_up: float = 0.2
     """Share of the training over which lambda rises from 0."""
     freeze_at: float = 0.7
-    """Share of the training after which small step sizes are set to zero for good and the penalty ends."""
+    """Share of the training after which small step sizes are set to zero for good and the penalty
+    ends."""
     freeze_below: float = 0.1
     """What is small, as a share of alpha_0."""
     memory_budget: str = ""
-    """Instead of lambda: adaptation must fit in this much memory (such as 1MB, 800kB, 1.5MiB), exact accounting, batch 1."""
+    """Instead of lambda: adaptation must fit in this much memory (such as 1MB, 800kB, 1.5MiB),
+    exact accounting, batch 1."""
     seed: int = 0
     """Of the weights and of the tasks."""
     workers: int = 0
@@ -110,7 +114,8 @@ class ImageConfig:
                 )
         if self.groups < 1 or self.channels % self.groups:
             raise ValueError(
-                f"--groups must divide --channels, got {self.groups} groups for {self.channels} channels."
+                f"--groups must divide --channels, got {self.groups} groups for {self.channels} "
+                "channels."
             )
         for name in ("alpha_0", "lr", "alpha_lr", "attention_lr", "attention_bias_lr"):
             if not 0 < getattr(self, name) < math.inf:
@@ -121,11 +126,13 @@ class ImageConfig:
         for name, off in (("lam", "the penalty off"), ("freeze_below", "the threshold off")):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(
-                    f"--{name.replace('_', '-')} must not be negative, got {getattr(self, name)}: 0 turns {off}."
+                    f"--{name.replace('_', '-')} must not be negative, got {getattr(self, name)}: "
+                    f"0 turns {off}."
                 )
         if self.image_size is not None and self.image_size < 1:
             raise ValueError(
-                f"--image-size must be at least 1, or None for images as they are, got {self.image_size}."
+                "--image-size must be at least 1, or None for images as they are, got "
+                f"{self.image_size}."
             )
         if self.seed < 0 or self.workers < 0:
             raise ValueError(
@@ -146,7 +153,8 @@ class ImageConfig:
         )
 
     def most_workers(self, count: int) -> int:
-        """How many of so many processes are of use: all of them, if not in training then in validation."""
+        """How many of so many processes are of use: all of them, if not in training then in
+        validation."""
         return count
 
     @property
@@ -165,10 +173,12 @@ def check_shares(**shares: float) -> None:
 
 
 def check_budget(budget: str, row: Method) -> None:
-    """Raise ValueError when a --memory-budget is no amount of memory, or the method cannot meet one."""
+    """Raise ValueError when a --memory-budget is no amount of memory, or the method cannot meet
+    one."""
     if budget and not row.sparse_alpha:
         raise ValueError(
-            f"--memory-budget is met by dropping layers, which {row.title} does not: use pmeta-lr or pmeta."
+            f"--memory-budget is met by dropping layers, which {row.title} does not: use pmeta-lr "
+            "or pmeta."
         )
     if budget:
         parse_bytes(budget)

@@ -1,4 +1,5 @@
-"""Unseen tasks (Sec. 4.1): accuracy with CI95, and what adapting to each task costs by the masks and scores it really had."""
+"""Unseen tasks (Sec. 4.1): accuracy with CI95, and what adapting to each task costs by the masks
+and scores it really had."""
 
 import functools
 from collections.abc import Iterable
@@ -29,7 +30,8 @@ class TaskResult(NamedTuple):
     macs: float
     """Of one step over the whole support set, the mean over steps."""
     ratios: Tensor
-    """Share of the weights of layer l that step k updates, the mean over the support set (Fig. 5). (K, L)"""
+    """Share of the weights of layer l that step k updates, the mean over the support set (Fig. 5).
+    (K, L)"""
 
 
 def evaluation_loop(net: Network, method: Method, batch: int | None) -> InnerLoop:
@@ -38,7 +40,8 @@ def evaluation_loop(net: Network, method: Method, batch: int | None) -> InnerLoo
 
 
 def evaluate_task(loop: InnerLoop, meta: Meta, task: tuple[Any, Any, Any, Any]) -> TaskResult:
-    """Adapt to the support set and classify the queries; layers with alpha = 0 are left alone altogether."""
+    """Adapt to the support set and classify the queries; layers with alpha = 0 are left alone
+    altogether."""
     support_x, support_y, query_x, query_y = task
     meta = replace(meta, mask=meta.updates())
     adapted = loop.adapt(meta, (support_x, support_y))
@@ -54,7 +57,8 @@ def evaluate_task(loop: InnerLoop, meta: Meta, task: tuple[Any, Any, Any, Any]) 
 def task_cost(
     loop: InnerLoop, meta: Meta, scores: list[Scores], samples: int
 ) -> tuple[float, float, float, Tensor]:
-    """Peak words (paper, exact), MACs of a step, and update ratios (K, L), from the scores that a task really had."""
+    """Peak words (paper, exact), MACs of a step, and update ratios (K, L), from the scores that a
+    task really had."""
     net, batch = loop.net, min(loop.batch or samples, samples)
     attention = loop.method.scores == "attention"
     layers = updated_layers(net, meta.updates())
@@ -90,7 +94,8 @@ def _peak(
 
 
 def _survivors(gamma: Tensor | None) -> Tensor:
-    """1 where a channel has a score above 0, a row for each sample or one for all. (rows, C), or (1, 1) without scores."""
+    """1 where a channel has a score above 0, a row for each sample or one for all. (rows, C), or
+    (1, 1) without scores."""
     return torch.ones(1, 1) if gamma is None else (gamma > 0).float().cpu()
 
 
@@ -102,7 +107,8 @@ def _mu_fw(names: list[str], scores: Scores) -> Tensor:
 
 
 def _share(gamma_fw: Tensor | None, gamma_bw: Tensor | None, norm: bool) -> float:
-    """The share of a layer's weights that are updated, the mean over samples; a norm has one weight a channel."""
+    """The share of a layer's weights that are updated, the mean over samples; a norm has one weight
+    a channel."""
     fw, bw = _survivors(gamma_fw), _survivors(gamma_bw)
     return float((fw * bw).mean() if norm else (fw.mean(1) * bw.mean(1)).mean())
 

@@ -148,7 +148,8 @@ class Log:
         return self.outer.done % per_epoch == 0 or self.outer.done == self.config.updates
 
     def epoch(self, results: list[Any]) -> None:
-        """Log a validation, and keep the model if it is the best so far among those whose layers are chosen."""
+        """Log a validation, and keep the model if it is the best so far among those whose layers
+        are chosen."""
         summary = summarise(results)
         record = {
             "tasks": self.tasks_done,
@@ -201,7 +202,8 @@ class Log:
                 self.board.add_scalar(key, r[key], r["tasks"])
 
     def checkpoint(self, now: bool = False) -> None:
-        """Write the state of the training, every half minute at the least; never one of a run that may be going astray."""
+        """Write the state of the training, every half minute at the least; never one of a run that
+        may be going astray."""
         due = time.monotonic() - self.saved_at >= CHECKPOINT_SECONDS
         astray = self.outer.bad_in_a_row and self.outer.done < self.config.updates
         if not self.first or astray or not (now or due):

@@ -1,4 +1,5 @@
-"""Pre-training: ordinary classification of the training classes, validated as a few-shot embedding."""
+"""Pre-training: ordinary classification of the training classes, validated as a few-shot
+embedding."""
 
 import dataclasses
 import functools
@@ -35,9 +36,11 @@ WARM_UP = 0.1
 
 
 def pretrain(group: Group, config: PretrainConfig) -> dict[str, Any]:
-    """Pre-train, or go on with, the run in `config.out`; returns what is known of its best checkpoint.
+    """Pre-train, or go on with, the run in `config.out`; returns what is known of its best
+    checkpoint.
 
-    Every process of the group holds the same state and makes the same updates; process 0 alone writes and shows."""
+    Every process of the group holds the same state and makes the same updates; process 0 alone
+    writes and shows."""
     device = choose_device(config.device, group.rank)
     with Run(config.out) as run:
         if group.rank == 0:
@@ -63,23 +66,26 @@ def pretrain(group: Group, config: PretrainConfig) -> dict[str, Any]:
 
 
 def check_images(config: PretrainConfig, images: ImageSet, unseen: ImageSet) -> None:
-    """Raise ValueError where there are too few images for a batch, or for the validation's tasks."""
+    """Raise ValueError where there are too few images for a batch, or for the validation's
+    tasks."""
     if images.counts.sum() < config.batch:
         raise ValueError(
-            f"a batch has --batch {config.batch} images and {images.name} has {images.counts.sum()}: lower it."
+            f"a batch has --batch {config.batch} images and {images.name} has "
+            f"{images.counts.sum()}: lower it."
         )
     least = int(min(unseen.counts.min(), config.val_images))
     if len(unseen.classes) < 5 or least < 20:
         raise ValueError(
-            f"validation needs 5 classes of 20 images, {unseen.name} has {len(unseen.classes)} classes, of which"
-            f" {least} images are used: add images or raise --val-images."
+            f"validation needs 5 classes of 20 images, {unseen.name} has {len(unseen.classes)} "
+            f"classes, of which {least} images are used: add images or raise --val-images."
         )
 
 
 def drawn(
     config: PretrainConfig, images: ImageSet, epoch: int, batch: int
 ) -> tuple[np.ndarray, Tensor]:
-    """Rows and labels of one batch: each epoch has an order of its own, and leaves out what fills no batch."""
+    """Rows and labels of one batch: each epoch has an order of its own, and leaves out what fills
+    no batch."""
     order = _order(config.seed, epoch, int(images.counts.sum()))
     chosen = order[batch * config.batch : (batch + 1) * config.batch]
     last = images.counts.cumsum()
@@ -124,7 +130,8 @@ class Classifier:
         return {n: standardised(t) for n, t in self.tensors.items() if n.startswith("w/")}
 
     def gradient(self, x: Tensor, y: Tensor, n: int) -> tuple[dict[str, Tensor], Tensor, Tensor]:
-        """These images' part of the gradient of the mean loss of n images, their part of that loss, and their hits."""
+        """These images' part of the gradient of the mean loss of n images, their part of that loss,
+        and their hits."""
         raw = {name: t.detach().requires_grad_() for name, t in self.tensors.items()}
         used = {name: standardised(t) for name, t in raw.items()}
         leaves = {name: t.detach().requires_grad_() for name, t in used.items()}
@@ -145,7 +152,8 @@ class Classifier:
         return dict(zip(raw, back, strict=True)), loss, hits
 
     def logits(self, tensors: dict[str, Tensor], x: Tensor) -> Tensor:
-        """A linear head on embeddings of equal length, so that only directions tell the classes apart."""
+        """A linear head on embeddings of equal length, so that only directions tell the classes
+        apart."""
         w = {name[2:]: t for name, t in tensors.items() if name.startswith("w/")}
         embedding, _ = forward(self.net, w, x, pool_first=True)
         unit = F.normalize(embedding) * embedding.shape[1] ** 0.5
@@ -190,7 +198,8 @@ class Classifier:
 def standardised(t: Tensor) -> Tensor:
     """A conv's filters with mean 0 and length 1, the rest as it is (Qiao et al. 2019).
 
-    A group norm behind the conv needs no more, trains far better with it, and in the end these are ordinary weights.
+    A group norm behind the conv needs no more, trains far better with it, and in the end these are
+    ordinary weights.
 
     >>> standardised(torch.tensor([[[[3.0, 5.0]]]]))
     tensor([[[[-0.7071,  0.7071]]]])
@@ -205,7 +214,8 @@ def standardised(t: Tensor) -> Tensor:
 def validate(
     group: Group, classifier: Classifier, config: PretrainConfig, images: ImageSet
 ) -> dict[str, float]:
-    """Nearest-centroid accuracy on validation classes, 5-way, 1 and 5 shots: the same tasks each time."""
+    """Nearest-centroid accuracy on validation classes, 5-way, 1 and 5 shots: the same tasks each
+    time."""
     used = int(min(images.counts.min(), config.val_images))
     starts = group.share(images.starts.tolist())
     embedded = group.gather([torch.cat(list(_embed(classifier, images, s, used))) for s in starts])
@@ -245,7 +255,8 @@ class Record:
         self.sums["hits"] += float(hits)
 
     def epoch(self, validation: dict[str, float]) -> None:
-        """Log a validation, and keep the weights if their mean over 1 and 5 shots is the best so far."""
+        """Log a validation, and keep the weights if their mean over 1 and 5 shots is the best so
+        far."""
         per_epoch = self.classifier.per_epoch
         self._count_cpu()
         score = (validation["val_1shot"] + validation["val_5shot"]) / 2
@@ -287,7 +298,7 @@ class Record:
 def line(r: dict[str, Any]) -> str:
     """One line for a validation."""
     return (
-        f"epoch {r['epoch']:>3}  loss {r['loss']:.3f}  train {r['train_accuracy']:.1f} %  nearest centroid"
-        f" {r['val_1shot']:.2f} ± {r['val_1shot_ci95']:.2f} % (1-shot)"
-        f" {r['val_5shot']:.2f} ± {r['val_5shot_ci95']:.2f} % (5-shot)"
+        f"epoch {r['epoch']:>3}  loss {r['loss']:.3f}  train {r['train_accuracy']:.1f} %  nearest "
+        f"centroid {r['val_1shot']:.2f} ± {r['val_1shot_ci95']:.2f} % (1-shot) "
+        f"{r['val_5shot']:.2f} ± {r['val_5shot_ci95']:.2f} % (5-shot)"
     )

@@ -1,4 +1,5 @@
-"""The settings of pre-training: ordinary classification of the training classes, before meta-training."""
+"""The settings of pre-training: ordinary classification of the training classes, before
+meta-training."""
 
 import math
 from dataclasses import dataclass
@@ -7,10 +8,12 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class PretrainConfig:
-    """Pre-train a network as a classifier of the training classes; `pmeta train NAME --init RUN` goes on from it."""
+    """Pre-train a network as a classifier of the training classes; `pmeta train NAME --init RUN`
+    goes on from it."""
 
     data: str = ""
-    """Folder, .tar or .zip of classes (ROOT/{train,val,test}/CLASS/*.jpg), or the embedded set `glyphs`."""
+    """Folder, .tar or .zip of classes (ROOT/{train,val,test}/CLASS/*.jpg), or the embedded set
+    `glyphs`."""
     out: str = ""
     """Run folder. A run that is there already is continued."""
     backbone: Literal["4conv", "resnet12"] = "4conv"
@@ -24,17 +27,20 @@ class PretrainConfig:
     image_size: int = 84
     """Images are fitted to this size."""
     crop_size: int = 64
-    """Training crops are fitted to this size; smaller ones take less time, and the network sees validation images whole."""
+    """Training crops are fitted to this size; smaller ones take less time, and the network sees
+    validation images whole."""
     least_area: float = 0.4
     """The least share of an image that a training crop shows."""
     jitter: float = 0.3
-    """Brightness, contrast and colour of a training crop are multiplied by factors within 1 +- this."""
+    """Brightness, contrast and colour of a training crop are multiplied by factors within 1 +-
+    this."""
     epochs: int = 40
     """Passes over the training images."""
     batch: int = 32
     """Images in one update."""
     lr: float = 2e-3
-    """Step size of AdamW at its highest; it rises over the first tenth of the updates, then falls along a cosine to 0."""
+    """Step size of AdamW at its highest; it rises over the first tenth of the updates, then falls
+    along a cosine to 0."""
     weight_decay: float = 0.05
     """Of convs and head, times the step size."""
     label_smoothing: float = 0.1
@@ -65,13 +71,15 @@ class PretrainConfig:
                 raise ValueError(f"--{_flag(name)} must be at least 1, got {getattr(self, name)}.")
         if self.groups < 1 or self.channels % self.groups:
             raise ValueError(
-                f"--groups must divide --channels, got {self.groups} groups for {self.channels} channels."
+                f"--groups must divide --channels, got {self.groups} groups for {self.channels} "
+                "channels."
             )
         if not 0 < self.lr < math.inf:
             raise ValueError(f"--lr must be positive, got {self.lr}.")
         if not 0 < self.least_area <= 1:
             raise ValueError(
-                f"--least-area is a share of the image in (0, 1], got {self.least_area}: at 0 nothing is seen."
+                f"--least-area is a share of the image in (0, 1], got {self.least_area}: at 0 "
+                "nothing is seen."
             )
         for name in ("jitter", "label_smoothing"):
             if not 0 <= getattr(self, name) < 1:

@@ -24,7 +24,8 @@ from pmeta.training.workers import Group
 
 @dataclass(frozen=True)
 class EvaluateConfig:
-    """Adapt the best model of a run to unseen tasks: accuracy with CI95, peak memory, MACs, update ratios."""
+    """Adapt the best model of a run to unseen tasks: accuracy with CI95, peak memory, MACs, update
+    ratios."""
 
     run: tyro.conf.Positional[str]
     """Run folder, or a model that `pmeta zoo` lists."""
@@ -33,9 +34,11 @@ class EvaluateConfig:
     split: Literal["train", "val", "test"] = "test"
     """Which classes."""
     tasks: int | None = None
-    """Number of tasks; by default the paper's, 5000 for images and 400 for reinforcement learning."""
+    """Number of tasks; by default the paper's, 5000 for images and 400 for reinforcement
+    learning."""
     batch: int | None = 1
-    """Samples that adaptation takes at a time (gradient accumulation); None: the whole support set."""
+    """Samples that adaptation takes at a time (gradient accumulation); None: the whole support
+    set."""
     n_way: int | None = None
     """Classes in a task, at most as many as the head has outputs; by default the same."""
     n_shot: int | None = None

@@ -1,4 +1,5 @@
-"""The run folder: settings, metrics and checkpoints, each written so that a kill at any moment loses nothing."""
+"""The run folder: settings, metrics and checkpoints, each written so that a kill at any moment
+loses nothing."""
 
 import dataclasses
 import fcntl
@@ -43,12 +44,13 @@ def restored(meta: "Meta", tensors: "dict[str, Tensor]") -> "Meta":
         found = tuple(tensors[name].shape) if name in tensors else "nothing"
         if found != tuple(wanted.shape):
             raise ValueError(
-                f"a checkpoint fits its network and method, where {name} has the shape {tuple(wanted.shape)}, got {found}: "
-                "give one that was written for the same."
+                f"a checkpoint fits its network and method, where {name} has the shape "
+                f"{tuple(wanted.shape)}, got {found}: give one that was written for the same."
             )
         if not tensors[name].isfinite().all():
             raise ValueError(
-                f"weights must be finite, {name} of the checkpoint is not: train again, with a smaller lr."
+                f"weights must be finite, {name} of the checkpoint is not: train again, with a "
+                "smaller lr."
             )
     moved = {name: tensors[name].to(wanted.device) for name, wanted in like.items()}
     return dataclasses.replace(meta.with_parameters(moved), mask=moved["mask"].bool())
@@ -93,7 +95,8 @@ def plain(value: Any) -> Any:
 
 
 class Run:
-    """RUN/config.json, metrics.jsonl, last.safetensors, best.safetensors, and JSON beside the two for people to read."""
+    """RUN/config.json, metrics.jsonl, last.safetensors, best.safetensors, and JSON beside the two
+    for people to read."""
 
     def __init__(self, path: str | Path):
         self.path = Path(path)
@@ -119,7 +122,8 @@ class Run:
             config = json.loads((self.path / "config.json").read_text())
         except (FileNotFoundError, NotADirectoryError):
             raise ValueError(
-                f"a run folder holds a config.json, {self.path} does not: train one with pmeta train."
+                f"a run folder holds a config.json, {self.path} does not: train one with pmeta "
+                "train."
             ) from None
         except ValueError as error:
             raise ValueError(
@@ -132,7 +136,8 @@ class Run:
         return config
 
     def settings(self, kind: type[Settings]) -> Settings:
-        """The settings of the run as `kind`, the dataclass they were written from; fields it has no longer are left out."""
+        """The settings of the run as `kind`, the dataclass they were written from; fields it has no
+        longer are left out."""
         known = {f.name for f in dataclasses.fields(kind)}
         try:
             return kind(**{key: value for key, value in self.config().items() if key in known})
@@ -144,7 +149,8 @@ class Run:
     def start(self, config: dict[str, Any], may_differ: tuple[str, ...] = ()) -> None:
         """Begin the run, or make sure that the run which is there has the same settings.
 
-        A run without a checkpoint, such as one whose data were not there, may begin anew with others."""
+        A run without a checkpoint, such as one whose data were not there, may begin anew with
+        others."""
         self.lock()
         try:
             self._write_or_compare(config, may_differ)
@@ -171,14 +177,16 @@ class Run:
         """Raise ValueError unless the run that is there has these settings."""
         if not (self.path / "config.json").exists():
             raise ValueError(
-                f"a checkpoint has the config.json of its run beside it, in {self.path} there is none: choose another --out."
+                f"a checkpoint has the config.json of its run beside it, in {self.path} there is "
+                "none: choose another --out."
             )
         old = self.config()
         changed = [k for k, v in config.items() if k not in may_differ and old.get(k) != v]
         if changed:
             was = ", ".join(f"{k}={old.get(k)!r} (now {config[k]!r})" for k in changed)
             raise ValueError(
-                f"a run is continued with the settings it was started with; {self.path} has {was}: choose another --out."
+                f"a run is continued with the settings it was started with; {self.path} has {was}: "
+                "choose another --out."
             )
 
     def lock(self) -> None:
@@ -199,7 +207,8 @@ class Run:
             pass
 
     def save(self, name: str, tensors: "dict[str, Tensor]", info: dict[str, Any]) -> None:
-        """Write the checkpoint `name`: one file, tensors and info together, and the info once more as JSON."""
+        """Write the checkpoint `name`: one file, tensors and info together, and the info once more
+        as JSON."""
         write_checkpoint(self.path / f"{name}.safetensors", tensors, info)
         write_json(self.path / f"{name}.json", info)
 
@@ -234,11 +243,13 @@ class Run:
             return [json.loads(line) for line in lines]
         except ValueError as error:
             raise ValueError(
-                f"the metrics.jsonl in {self.path} has a line that is not JSON ({error}): leave this run out, or train it anew."
+                f"the metrics.jsonl in {self.path} has a line that is not JSON ({error}): leave "
+                "this run out, or train it anew."
             ) from None
 
     def tasks_done(self) -> int:
-        """Tasks that the run was trained on, by last.json; 0 where that is missing or broken: going on writes it anew."""
+        """Tasks that the run was trained on, by last.json; 0 where that is missing or broken: going
+        on writes it anew."""
         try:
             return int(json.loads((self.path / "last.json").read_text())["tasks"])
         except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
@@ -256,5 +267,6 @@ class Shipped(Run):
 
 
 def open_run(path: str) -> Run:
-    """A run folder, or a model of the zoo by its name, to be read; a folder of such a name is ./NAME."""
+    """A run folder, or a model of the zoo by its name, to be read; a folder of such a name is
+    ./NAME."""
     return Shipped(path) if path in zoo.names() else Run(path)

@@ -31,7 +31,8 @@ MAY_DIFFER = ("out", "workers", "device", "tensorboard", "recompute")
 def train(group: Group, config: ImageConfig) -> dict[str, Any]:
     """Train, or go on with, the run in `config.out`; returns what is known of its best checkpoint.
 
-    Every process of the group holds the same state and makes the same updates; process 0 alone writes and shows."""
+    Every process of the group holds the same state and makes the same updates; process 0 alone
+    writes and shows."""
     device = choose_device(config.device, group.rank)
     with Run(config.out) as run:
         if group.rank == 0:
@@ -101,7 +102,8 @@ def new_model(
 
 
 def training_loop(net: Network, config: ImageConfig) -> InnerLoop:
-    """The inner loop of meta-training: the whole support set as one batch (Sec. 4.1), unless per_sample is set."""
+    """The inner loop of meta-training: the whole support set as one batch (Sec. 4.1), unless
+    per_sample is set."""
     batch = 1 if config.per_sample else None
     return InnerLoop(
         net,
@@ -123,7 +125,8 @@ def schedule(config: ImageConfig) -> Schedule:
 def budget_choice(
     net: Network, meta: Meta, method: Method, budget: str, samples: int
 ) -> Callable[[Meta], Meta] | None:
-    """The choice of layers that a memory budget asks for; raises ValueError where it is too small for any."""
+    """The choice of layers that a memory budget asks for; raises ValueError where it is too small
+    for any."""
     if not budget:
         return None
     args = method, parse_bytes(budget), samples

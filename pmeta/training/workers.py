@@ -1,4 +1,5 @@
-"""Several processes that share the tasks of a meta-batch, through torch.distributed (Alg. 2, line 3)."""
+"""Several processes that share the tasks of a meta-batch, through torch.distributed (Alg. 2, line
+3)."""
 
 import ctypes
 import multiprocessing
@@ -85,8 +86,8 @@ def _talking() -> Iterator[None]:
 def run(work: Callable[..., Result], args: tuple[Any, ...], workers: int) -> Result:
     """work(group, *args) in `workers` processes; returns what process 0, this one, returns.
 
-    Under torchrun this process is already one of many and takes its place among them. A worker that fails ends all with
-    its own error."""
+    Under torchrun this process is already one of many and takes its place among them. A worker that
+    fails ends all with its own error."""
     keep_freed_memory()
     with _one_thread():
         if under_torchrun():
@@ -188,7 +189,8 @@ def _start(
 
 @contextmanager
 def _deaf_to_ctrl_c() -> Iterator[None]:
-    """What starts meanwhile stays so: Ctrl-C reaches all processes, and process 0 ends the others."""
+    """What starts meanwhile stays so: Ctrl-C reaches all processes, and process 0 ends the
+    others."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -273,7 +275,8 @@ def default_workers() -> int:
 
 
 def keep_freed_memory() -> None:
-    """Tell glibc to keep freed memory for the next tensor: fresh pages for every activation cost half the time."""
+    """Tell glibc to keep freed memory for the next tensor: fresh pages for every activation cost
+    half the time."""
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):
         libc.mallopt(-3, 2**31 - 1) or libc.mallopt(

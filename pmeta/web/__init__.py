@@ -1,1 +1,2 @@
-"""Teach a model in the browser: the engine as WebAssembly, a JavaScript module, and one page with all of it inside."""
+"""Teach a model in the browser: the engine as WebAssembly, a JavaScript module, and one page with
+all of it inside."""

@@ -1,13 +1,14 @@
-"""The engine as WebAssembly: `python -m pmeta.web.build` compiles pmeta.wasm from the C files of the device.
+"""The engine as WebAssembly: `python -m pmeta.web.build` compiles pmeta.wasm from the C files of
+the device.
 
-The file is kept in the repository, so that a page can be written where there is no clang. The compiler of Debian 12 gives the same
-bytes every time; a test builds it again and compares, and another sees from the stamp whether the C files have changed since."""
+The file is kept in the repository, so that a page can be written where there is no clang. The
+compiler of Debian 12 gives the same bytes every time; a test builds it again and compares, and
+another sees from the stamp whether the C files have changed since."""
 
 import hashlib
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -52,7 +53,8 @@ def build(target: Path) -> None:
     Raises CompileError where clang, lld or wasi-libc is missing."""
     if shutil.which(CLANG) is None:
         raise native.CompileError(
-            f"WebAssembly is compiled by {CLANG}, which is not there: apt-get install clang-14 lld-14 wasi-libc on Debian 12."
+            f"WebAssembly is compiled by {CLANG}, which is not there: apt-get install clang-14 "
+            "lld-14 wasi-libc on Debian 12."
         )
     exports = [f"-Wl,--export={name}" for name in calls()]
     with tempfile.TemporaryDirectory() as folder:
@@ -64,7 +66,8 @@ def build(target: Path) -> None:
         code = subprocess.run(command, check=False, cwd=ENGINE).returncode
         if code:
             raise native.CompileError(
-                f"{CLANG} ended with {code}: apt-get install clang-14 lld-14 wasi-libc on Debian 12."
+                f"{CLANG} ended with {code}: apt-get install clang-14 lld-14 wasi-libc on Debian "
+                "12."
             )
         write_atomically(target, new.read_bytes())
 
@@ -76,4 +79,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

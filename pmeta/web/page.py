@@ -1,4 +1,5 @@
-"""One HTML file with the engine, a model and all of the page inside, which opens from the disk without a network."""
+"""One HTML file with the engine, a model and all of the page inside, which opens from the disk
+without a network."""
 
 import base64
 import gzip
@@ -16,7 +17,8 @@ SCRIPT = (
     *("teach/cards.js", "teach/trial.js", "teach/page.js"),
 )
 POLICY = (
-    "default-src 'none'; script-src '{script}' 'wasm-unsafe-eval'; style-src '{style}'; worker-src blob:; "
+    "default-src 'none'; script-src '{script}' 'wasm-unsafe-eval'; style-src '{style}'; worker-src "
+    "blob:; "
     "img-src data: blob:; base-uri 'none'; form-action 'none'"
 )
 """What the browser holds the page to: no address but its own parts."""
@@ -32,7 +34,10 @@ def page(model: bytes, name: str, title: str = "Teach it") -> str:
         "policy": POLICY.format(script=_hash(script), style=_hash(style)),
         "title": html.escape(title),
         "name": html.escape(name),
-        "footer": f"Model <b>{html.escape(name)}</b>, {len(model) / 1000:,.0f} kB, adapted by pmeta's C engine in WebAssembly.",
+        "footer": (
+            f"Model <b>{html.escape(name)}</b>, {len(model) / 1000:,.0f} kB, adapted by pmeta's C "
+            "engine in WebAssembly."
+        ),
         "engine": _pack((FOLDER / "pmeta.wasm").read_bytes()),
         "model": _pack(model),
         "worker": bundle(WORKER),
@@ -44,7 +49,8 @@ def page(model: bytes, name: str, title: str = "Teach it") -> str:
 
 
 def bundle(names: tuple[str, ...]) -> str:
-    """Modules one behind the other as one script: what they import from each other is there already."""
+    """Modules one behind the other as one script: what they import from each other is there
+    already."""
     text = "\n".join(_read(name) for name in names)
     text = re.sub(r'^import .*? from "\..*?";\n', "", text, flags=re.M)
     text = re.sub(r"^export (?=(async )?(function|class|const))", "", text, flags=re.M)
@@ -57,11 +63,13 @@ def _check(model: DeviceModel, name: str) -> None:
         raise ValueError(f"a page teaches a classifier, {name} is a policy: adapt it in Python.")
     if picture and not (len(shape) == 3 and shape[0] in (1, 3)):
         raise ValueError(
-            f"a page takes pictures of 1 or 3 channels, {name} reads uint8 samples of shape {shape}."
+            f"a page takes pictures of 1 or 3 channels, {name} reads uint8 samples of shape "
+            f"{shape}."
         )
     if not picture and len(shape) > 2:
         raise ValueError(
-            f"a page takes pictures as uint8, {name} reads float32 samples of shape {shape}: export it with pixels."
+            f"a page takes pictures as uint8, {name} reads float32 samples of shape {shape}: "
+            "export it with pixels."
         )
 
 

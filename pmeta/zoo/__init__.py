@@ -1,4 +1,7 @@
-"""The models that ship with the package: where their files are, and what their cards say. Needs no torch."""
+"""The models that ship with the package: where their files are, and what their cards say.
+
+Needs no torch.
+"""
 
 import json
 from pathlib import Path

@@ -6,7 +6,8 @@ LICENCE = (
     "The weights come under the licence of this project (MIT), as far as we can give one.\n"
     "They were learned from MiniImageNet, whose pictures are ImageNet's.\n"
     "The pictures are not distributed here, and ImageNet's own terms (research and education, "
-    "nothing commercial) bind whoever uses them.\nWhether the terms of pictures reach weights that were learned from them is "
+    "nothing commercial) bind whoever uses them.\nWhether the terms of pictures reach weights that "
+    "were learned from them is "
     "not settled: ask somebody who knows before you sell what is made with this model."
 )
 
@@ -29,12 +30,15 @@ def introduction(card: dict[str, Any]) -> list[str]:
     c, h, w = card["data"]["image"]
     s, name = card["schedule"], card["name"]
     said = [
-        f"{card['backbone']} for pictures of {w}x{h} pixels and {c} channels, meta-trained by {card['method']} for "
-        f"{card['task']} tasks on {card['data']['name']}.\n`pmeta adapt {name} --support FOLDER --query FOLDER` adapts it."
+        f"{card['backbone']} for pictures of {w}x{h} pixels and {c} channels, meta-trained by "
+        f"{card['method']} for "
+        f"{card['task']} tasks on {card['data']['name']}.\n`pmeta adapt {name} --support FOLDER "
+        "--query FOLDER` adapts it."
     ]
     if s["trained"] < s["planned"]:
         said.append(
-            f"**Not finished: {s['trained']:,} of {s['planned']:,} planned tasks were trained when this model was taken.**\n"
+            f"**Not finished: {s['trained']:,} of {s['planned']:,} planned tasks were trained when "
+            "this model was taken.**\n"
             "A better one will take its place."
         )
     return said
@@ -60,7 +64,10 @@ def percent(score: dict[str, Any]) -> str:
 def accuracy(card: dict[str, Any]) -> str:
     """With as many classes as in training, and with more."""
     e, classes = card["evaluation"], card["data"]["classes"]["val"]
-    what = f"tasks of the {classes} validation classes, {e['n_query']} queries a class, one sample at a time"
+    what = (
+        f"tasks of the {classes} validation classes, {e['n_query']} queries a class, one sample at "
+        "a time"
+    )
     rows = [
         [card["task"], f"{e['tasks']:,}", percent(e)],
         [
@@ -78,9 +85,10 @@ def commands(card: dict[str, Any]) -> list[str]:
     evaluate = f"pmeta evaluate {card['name']} --data DIR --split val --n-query {e['n_query']}"
     many = e["many"]["classes"]
     return [
-        "The model was chosen on other tasks of the same validation classes: expect a little less on classes that nobody has "
-        "looked at.\nWith MiniImageNet in DIR these figures come from",
-        f"```\n{evaluate} --tasks {e['tasks']}\n{evaluate} --tasks {e['many']['tasks']} --n-way {many} --classes "
+        "The model was chosen on other tasks of the same validation classes: expect a little less "
+        "on classes that nobody has looked at.\nWith MiniImageNet in DIR these figures come from",
+        f"```\n{evaluate} --tasks {e['tasks']}\n{evaluate} --tasks {e['many']['tasks']} --n-way "
+        f"{many} --classes "
         f"{card['files'][1]['outputs']}\n```",
     ]
 
@@ -123,8 +131,9 @@ def schedule(card: dict[str, Any]) -> str:
         else f"lambda {card['config']['lam']}"
     )
     return (
-        f"{s['trained']:,} of {s['planned']:,} planned tasks of the {card['data']['classes']['train']} training classes (the "
-        f"paper trains on 100,000), meta-batches of {s['meta_batch']}, {s['n_query']} queries a class, {budget}, seed "
+        f"{s['trained']:,} of {s['planned']:,} planned tasks of the "
+        f"{card['data']['classes']['train']} training classes (the paper trains on 100,000), "
+        f"meta-batches of {s['meta_batch']}, {s['n_query']} queries a class, {budget}, seed "
         f"{s['seed']}.\nThe model is that of task {s['chosen_at']:,}, the best in validation."
     )
 

@@ -1,4 +1,5 @@
-"""Which errors are for the user, told in one line, and which are bugs, told with their traceback."""
+"""Which errors are for the user, told in one line, and which are bugs, told with their
+traceback."""
 
 from collections.abc import Callable
 from typing import Any

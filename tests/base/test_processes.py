@@ -54,7 +54,10 @@ def test_after_an_error_the_rest_is_not_done(tmp_path):
     assert 1 <= len(list(tmp_path.iterdir())) < 300
 
 
-CODE = "from pmeta.base import processes as pool\nprint(list(pool.run(abs, [-1, -2], 'counting', parallel=True)))"
+CODE = (
+    "from pmeta.base import processes as pool\nprint(list(pool.run(abs, [-1, -2], 'counting', "
+    "parallel=True)))"
+)
 
 
 def test_a_script_on_stdin_works():

@@ -27,7 +27,8 @@ ABSENT = """
 import sys
 class Absent:
     def find_spec(self, name, *rest):
-        if name.partition(".")[0] in ("torch", "safetensors", "matplotlib", "scipy", "gymnasium", "mujoco", "tensorboard"):
+        heavy = "torch safetensors matplotlib scipy gymnasium mujoco tensorboard".split()
+        if name.partition(".")[0] in heavy:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Absent())
 """
@@ -131,7 +132,8 @@ def test_arrays_and_a_saved_model(
 
 
 def test_a_device_has_no_torch(model: Path, pictures: Path) -> None:
-    """What `pip install p-meta` brings is enough: a process that can import nothing of the training adapts all the same."""
+    """What `pip install p-meta` brings is enough: a process that can import nothing of the training
+    adapts all the same."""
     code = f"{ABSENT}\nfrom pmeta.cli import main; sys.exit(main(sys.argv[1:]))"
     command = [
         "adapt",

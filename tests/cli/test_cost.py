@@ -75,7 +75,8 @@ def test_p_meta_is_bounded_before_training(capsys: pytest.CaptureFixture[str]) -
         found["memory_mb"]
         < run_json(capsys, "4conv", "pmeta", "--clip-ratio-fw", "0.2")["memory_mb"]
     )
-    # W1, b1, W2, b2 for conv1 (3 and 32 channels), and twice 32 channels for the other seven conv and norm layers
+    # W1, b1, W2, b2 for conv1 (3 and 32 channels), and twice 32 channels for the other seven conv
+    # and norm layers
     assert found["attention_mb"] == pytest.approx(4e-6 * ((2 * 9 + 6) + 15 * (2 * 32**2 + 64)))
     assert "memory_mb" not in found["paper"]  # the paper's is for layers that training chose
 
@@ -119,8 +120,8 @@ def test_table(capsys: pytest.CaptureFixture[str]) -> None:
 def test_table_of_p_meta_says_that_it_is_a_bound(capsys: pytest.CaptureFixture[str]) -> None:
     text = run_table(capsys, "4conv", "pmeta")
     assert (
-        "Every layer counts as updated, the most that training can leave: name the layers left with --update."
-        in text
+        "Every layer counts as updated, the most that training can leave: name the layers left "
+        "with --update." in text
     )
     assert "The paper prints 1.04 MB and 1.11 GMACs with the layers that its training left." in text
     assert "At rho = 0.3 no more is stored, whatever the data: mu_fw <= 1 - rho." in text
@@ -159,7 +160,8 @@ GOOD = ["--backbone", "4conv", "--method", "maml"]
         ),
         (
             [*GOOD, "--batch", "1.5"],
-            "argument --batch: takes a whole number of samples, or all, got '1.5' (see pmeta cost --help).",
+            "argument --batch: takes a whole number of samples, or all, got '1.5' (see pmeta cost "
+            "--help).",
         ),
         (
             [*GOOD, "--update", "fc,conv5"],
@@ -192,7 +194,10 @@ def test_bad_input(capsys: pytest.CaptureFixture[str], arguments: list[str], mes
 @pytest.mark.parametrize(("more", "loaded"), [(["--json"], []), ([], ["rich"])])
 def test_it_starts_without_heavy_packages(more: list[str], loaded: list[str]) -> None:
     heavy = "{'torch', 'numpy', 'matplotlib', 'tyro', 'rich'}"
-    code = f"import sys; from pmeta.cli import main; main(['cost', *{[*GOOD, *more]}]); print(sorted({heavy} & set(sys.modules)))"
+    code = (
+        f"import sys; from pmeta.cli import main; main(['cost', *{[*GOOD, *more]}]); "
+        f"print(sorted({heavy} & set(sys.modules)))"
+    )
     out = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout

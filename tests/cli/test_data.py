@@ -94,7 +94,10 @@ def test_mistakes_end_with_one_line(arguments, message, capsys):
 
 
 def test_pictures_need_no_torch():
-    code = "import sys, pmeta.cli.data; sys.exit('torch' in sys.modules or 'matplotlib' in sys.modules)"
+    code = (
+        "import sys, pmeta.cli.data; sys.exit('torch' in sys.modules or 'matplotlib' in "
+        "sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 

@@ -53,7 +53,10 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_unknown_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["costs"]) == 2
-    message = f"pmeta: error: the commands are {', '.join(cli.COMMANDS)}, got 'costs': see pmeta --help.\n"
+    message = (
+        f"pmeta: error: the commands are {', '.join(cli.COMMANDS)}, got 'costs': see pmeta "
+        "--help.\n"
+    )
     assert capsys.readouterr().err == message
 
 

@@ -29,7 +29,10 @@ def told(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Everything, at the smallest scale. The curve of each run is drawn in other tests, and takes longer than the run."""
+    """Everything, at the smallest scale.
+
+    The curve of each run is drawn in other tests, and takes longer than the run.
+    """
     folder = tmp_path_factory.mktemp("reproduce")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pmeta.report.figures.run_pictures", lambda *args: None)
@@ -289,7 +292,8 @@ def test_help_says_what_each_one_is(capsys: pytest.CaptureFixture[str]) -> None:
         ),
         (
             "table4 --out x --only 0/1",
-            "--only picks rows, columns or runs of table4, got 0/1; its rows are x/x, 0/x, x/0, 0/0,",
+            "--only picks rows, columns or runs of table4, got 0/1; its rows are x/x, 0/x, x/0, "
+            "0/0,",
         ),
         (
             "table4 --out x --only a --only b",
@@ -307,7 +311,8 @@ def test_help_says_what_each_one_is(capsys: pytest.CaptureFixture[str]) -> None:
         ("table4 --out x --set n_query=0", "--n-query must be at least 1, got 0."),
         (
             "table4 --out x --data birds",
-            "--data takes mini=DIR, tiered=DIR and cub=DIR, or folders with such names, got 'birds'.",
+            "--data takes mini=DIR, tiered=DIR and cub=DIR, or folders with such names, got "
+            "'birds'.",
         ),
         ("table4 --out x --data mini=birds", "no data at"),
     ],

@@ -15,7 +15,10 @@ GLYPHS = "glyphs-4conv-5way-1shot"
 
 
 def test_options_change_a_named_configuration() -> None:
-    words = "--method maml++ --tasks 10 --image-size None --clip-ratio-fw None --first-order --data DIR --out RUN --lr 1e-4"
+    words = (
+        "--method maml++ --tasks 10 --image-size None --clip-ratio-fw None --first-order --data "
+        "DIR --out RUN --lr 1e-4"
+    )
     config = parse([GLYPHS, *words.split()])
     changed: dict[str, Any] = {
         "method": "maml++",
@@ -41,7 +44,10 @@ def test_the_pictures_of_the_paper_are_to_be_given(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     code, out, err = told(capsys, "miniimagenet-4conv-5way-1shot", "--out", str(tmp_path / "run"))
-    told_so = "pmeta: error: --data names the pictures, got none: give --data DIR, or --data glyphs for the embedded set.\n"
+    told_so = (
+        "pmeta: error: --data names the pictures, got none: give --data DIR, or --data glyphs for "
+        "the embedded set.\n"
+    )
     assert (code, out, err) == (2, "", told_so)
     assert not (tmp_path / "run").exists()
 
@@ -72,7 +78,10 @@ def test_help_of_a_name_shows_every_setting_with_its_sentence(
 def test_mistakes_on_the_command_line_exit_2_with_a_message(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    message = "pmeta: error: --out names the run folder, got none: say where to keep the run, as in --out runs/first.\n"
+    message = (
+        "pmeta: error: --out names the run folder, got none: say where to keep the run, as in "
+        "--out runs/first.\n"
+    )
     assert told(capsys, GLYPHS) == (2, "", message)
     message = f"pmeta: error: the configurations are {', '.join(NAMED)}, got 'glyphs'.\n"
     assert told(capsys, "glyphs", "--out", "x") == (2, "", message)

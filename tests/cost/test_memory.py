@@ -100,7 +100,8 @@ def test_two_fc_layers_by_hand_exact() -> None:
         (5, 3),
         (8, 2),
     ]
-    # fc2: g(y) of 2 words and g(x) of 3; to overwrite g(y) it would need a copy of its row of 2, so 5 either way
+    # fc2: g(y) of 2 words and g(x) of 3; to overwrite g(y) it would need a copy of its row of 2, so
+    # 5 either way
     assert [(m.op, m.stored, m.working) for m in backward_walk(ops, both)] == [
         (2, 8, 5),
         (1, 5, 3),
@@ -180,7 +181,8 @@ def test_a_gradient_that_gathers_from_two_readers_is_held() -> None:
     a = net.fc("a", -1, 4)
     net.add(a, net.fc("b", a, 4))
     moments = {m.op: (m.stored, m.working) for m in backward_walk(net.ops, ["a"])}
-    # add: g of b's output, and g(a) begun; b: g(a) held beside g(y), no input gradient of its own; a: g(y) alone
+    # add: g of b's output, and g(a) begun; b: g(a) held beside g(y), no input gradient of its own;
+    # a: g(y) alone
     assert moments == {2: (3, 8), 1: (3, 8), 0: (3, 4)}
 
 

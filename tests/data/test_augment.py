@@ -1,4 +1,7 @@
-"""Augmented pictures: whole crops change nothing, mirrors and factors by hand, and the same bits give the same picture."""
+"""Augmented pictures: whole crops change nothing, mirrors and factors by hand, and the same bits
+give the same picture."""
+
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +18,8 @@ def bits(number: int = 0) -> np.random.Philox:
 
 
 def test_a_whole_crop_is_the_picture_or_its_mirror_image() -> None:
-    # An area of 1 is a crop of the whole picture only where the sides are 1:1; squash the ratio away.
+    # An area of 1 is a crop of the whole picture only where the sides are 1:1; squash the ratio
+    # away.
     x = augment(PICTURES, bits(), size=32, least_area=1.0, jitter=0.0)
     plain = normalise(PICTURES)
     rows = [(torch.equal(a, b), torch.equal(a, b.flip(2))) for a, b in zip(x, plain, strict=True)]
@@ -28,7 +32,7 @@ def test_a_whole_crop_is_the_picture_or_its_mirror_image() -> None:
 
 
 def test_the_same_bits_give_the_same_picture_and_others_another() -> None:
-    args = {"size": 24, "least_area": 0.4, "jitter": 0.3}
+    args: dict[str, Any] = {"size": 24, "least_area": 0.4, "jitter": 0.3}
     x = augment(PICTURES, bits(), **args)
     assert torch.equal(x, augment(PICTURES, bits(), **args))
     assert not torch.equal(x, augment(PICTURES, bits(1), **args))

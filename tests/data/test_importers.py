@@ -1,4 +1,5 @@
-"""Each importer on a small source in the true format; a killed import is not finished and is taken up again."""
+"""Each importer on a small source in the true format; a killed import is not finished and is taken
+up again."""
 
 import csv
 import io
@@ -224,17 +225,19 @@ def test_cub_that_is_not_whole(tmp_path):
 
 # The alphabets of Omniglot and how many characters each has.
 BACKGROUND = (
-    "Alphabet_of_the_Magi:20 Anglo-Saxon_Futhorc:29 Arcadian:26 Armenian:41 Asomtavruli_(Georgian):40 Balinese:24"
-    " Bengali:46 Blackfoot_(Canadian_Aboriginal_Syllabics):14 Braille:26 Burmese_(Myanmar):34 Cyrillic:33"
-    " Early_Aramaic:22 Futurama:26 Grantha:43 Greek:24 Gujarati:48 Hebrew:22"
-    " Inuktitut_(Canadian_Aboriginal_Syllabics):16 Japanese_(hiragana):52 Japanese_(katakana):47 Korean:40 Latin:26"
-    " Malay_(Jawi_-_Arabic):40 Mkhedruli_(Georgian):41 N_Ko:33 Ojibwe_(Canadian_Aboriginal_Syllabics):14 Sanskrit:42"
-    " Syriac_(Estrangelo):23 Tagalog:17 Tifinagh:55"
+    "Alphabet_of_the_Magi:20 Anglo-Saxon_Futhorc:29 Arcadian:26 Armenian:41 "
+    "Asomtavruli_(Georgian):40 Balinese:24 Bengali:46 Blackfoot_(Canadian_Aboriginal_Syllabics):14 "
+    "Braille:26 Burmese_(Myanmar):34 Cyrillic:33 Early_Aramaic:22 Futurama:26 Grantha:43 Greek:24 "
+    "Gujarati:48 Hebrew:22 Inuktitut_(Canadian_Aboriginal_Syllabics):16 Japanese_(hiragana):52 "
+    "Japanese_(katakana):47 Korean:40 Latin:26 Malay_(Jawi_-_Arabic):40 Mkhedruli_(Georgian):41 "
+    "N_Ko:33 Ojibwe_(Canadian_Aboriginal_Syllabics):14 Sanskrit:42 Syriac_(Estrangelo):23 "
+    "Tagalog:17 Tifinagh:55"
 )
 EVALUATION = (
-    "Angelic:20 Atemayar_Qelisayer:26 Atlantean:26 Aurek-Besh:26 Avesta:26 Ge_ez:26 Glagolitic:45 Gurmukhi:45"
-    " Kannada:41 Keble:26 Malayalam:47 Manipuri:40 Mongolian:30 Old_Church_Slavonic_(Cyrillic):45 Oriya:46 Sylheti:28"
-    " Syriac_(Serto):23 Tengwar:25 Tibetan:42 ULOG:26"
+    "Angelic:20 Atemayar_Qelisayer:26 Atlantean:26 Aurek-Besh:26 Avesta:26 Ge_ez:26 Glagolitic:45 "
+    "Gurmukhi:45 Kannada:41 Keble:26 Malayalam:47 Manipuri:40 Mongolian:30 "
+    "Old_Church_Slavonic_(Cyrillic):45 Oriya:46 Sylheti:28 Syriac_(Serto):23 Tengwar:25 Tibetan:42 "
+    "ULOG:26"
 )
 
 

@@ -61,13 +61,16 @@ def test_both_names_of_numpys_core_are_known():
 
 
 def python2_array(array: np.ndarray) -> bytes:
-    """What cPickle of Python 2 writes for a small uint8 array, protocol 2: strings are SHORT_BINSTRING."""
+    """A small uint8 array by cPickle of Python 2, protocol 2: strings are SHORT_BINSTRING."""
 
     def number(n: int) -> bytes:
         return b"M" + n.to_bytes(2, "little")
 
     shape = b"(" + b"".join(number(n) for n in array.shape) + b"t"
-    dtype = b"cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
+    dtype = (
+        b"cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R"
+        b"(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
+    )
     data = array.tobytes()
     made = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R"
     return (

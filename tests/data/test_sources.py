@@ -167,7 +167,9 @@ def test_errors_say_what_to_do(tmp_path):
         scan(tmp_path / "x.txt")
     with pytest.raises(
         ValueError,
-        match=r"no data at .*nowhere: give a folder of classes, a \.tar, a \.zip, or the word glyphs",
+        match=(
+            r"no data at .*nowhere: give a folder of classes, a \.tar, a \.zip, or the word glyphs"
+        ),
     ):
         scan(tmp_path / "nowhere")
     tar(tmp_path / "packed.tar", "a/1.png", mode="w:gz")

@@ -22,7 +22,8 @@ from pmeta.data.tasks import (
 
 
 def make_folder(root: Path, splits: dict[str, int], images: int = 8, size: int = 6) -> Path:
-    """root/<split>/c<j>/<k>.png, each image of one grey that is its own: the pixel says which image it is."""
+    """root/<split>/c<j>/<k>.png, each image of one grey that is its own: the pixel says which image
+    it is."""
     shade = 0
     for split, classes in splits.items():
         for j in range(classes):
@@ -106,7 +107,8 @@ def test_another_process_draws_the_same_task(birds):
 
 
 def test_tasks_never_change_between_versions():
-    """The stream is NumPy's Philox, the same for ever: these numbers were drawn once and must stay."""
+    """The stream is NumPy's Philox, the same for ever: these numbers were drawn once and must
+    stay."""
     pixels = np.arange(200, dtype=np.uint8).reshape(200, 1, 1, 1)
     images = ImageSet(pixels, list("abcdefghij"), np.arange(0, 200, 20), np.full(10, 20), "ten", [])
     task = sample_task(images, seed=2022, i=8, n_way=5, n_shot=1, n_query=2)
@@ -142,8 +144,9 @@ def test_too_few_images_gives_the_numbers(tmp_path):
     images = open_split(tmp_path, "train", 6)
     check_enough(images, 3, 1, 4)
     message = (
-        f"a task needs n_shot + n_query = 1 + 5 = 6 images of each class, and 1 of the 3 classes in train of {tmp_path}"
-        " have fewer (the least: 5 in c1): lower n_query or remove these classes."
+        "a task needs n_shot + n_query = 1 + 5 = 6 images of each class, and 1 of the 3 classes in "
+        f"train of {tmp_path} have fewer (the least: 5 in c1): lower n_query or remove these "
+        "classes."
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         check_enough(images, 3, 1, 5)

@@ -1,4 +1,5 @@
-"""A page in headless Chromium, by its debugging protocol over a pipe: what went wrong, what it shows, and a picture of it."""
+"""A page in headless Chromium, by its debugging protocol over a pipe: what went wrong, what it
+shows, and a picture of it."""
 
 import base64
 import fcntl
@@ -84,7 +85,8 @@ class Page:
     def open(
         self, path: Path | str, width: int = 1200, height: int = 900, dark: bool = False
     ) -> None:
-        """Show a file or an address in a window of this width, and wait until all of it is loaded."""
+        """Show a file or an address in a window of this width, and wait until all of it is
+        loaded."""
         self.call(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -159,13 +161,15 @@ class Page:
         return found["result"].get("value")
 
     def problems(self) -> list[str]:
-        """Errors of scripts, messages in the console, requests for anything but the page itself, pictures without pixels."""
+        """Errors of scripts, messages in the console, requests for anything but the page itself,
+        pictures without pixels."""
         found = []
         for event in self.events:
             kind, params = event["method"], event["params"]
             if kind == "Runtime.exceptionThrown":
                 found.append(
-                    f"exception: {params['exceptionDetails'].get('exception', {}).get('description')}"
+                    "exception: "
+                    f"{params['exceptionDetails'].get('exception', {}).get('description')}"
                 )
             elif kind == "Runtime.consoleAPICalled":
                 found.append(f"console: {params['args']}")

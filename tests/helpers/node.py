@@ -10,7 +10,8 @@ NODE = shutil.which("node")
 
 
 def run(script: str, **values: Any) -> Any:
-    """What the body of an async function returns, with `values` in its reach; bytes and arrays go by files."""
+    """What the body of an async function returns, with `values` in its reach; bytes and arrays go
+    by files."""
     names = ", ".join(values)
     text = f"""
 const {{ {names} }} = JSON.parse(process.argv[1]);

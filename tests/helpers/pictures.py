@@ -10,8 +10,8 @@ from pmeta.data.glyphs import Glyph, draw_samples
 
 
 def scenes(n: int, size: int, rng: np.random.Generator) -> np.ndarray:
-    """Like photographs: a sky, things in front of each other with shade and sharp edges, blur, and the noise of a sensor.
-    (n, 3, size, size) uint8"""
+    """Like photographs: a sky, things in front of each other with shade and sharp edges, blur, and
+    the noise of a sensor. (n, 3, size, size) uint8"""
     return np.stack([_scene(size, rng) for _ in range(n)])
 
 
@@ -43,7 +43,8 @@ def _field(size: int, rng: np.random.Generator) -> Image.Image:
 
 
 def characters(n: int) -> np.ndarray:
-    """Characters on a plain ground, in which most windows of a max-pool hold four equal pixels. (n, 3, 28, 28) uint8"""
+    """Characters on a plain ground, in which most windows of a max-pool hold four equal pixels. (n,
+    3, 28, 28) uint8"""
     drawn = [
         draw_samples(Glyph(chr(0x3B1 + i), ("DejaVuSans",)))[0] for i in range(n)
     ]  # alpha, beta, ...

@@ -1,4 +1,5 @@
-"""Small run folders and results for the tests of the report, written by what writes the real ones."""
+"""Small run folders and results for the tests of the report, written by what writes the real
+ones."""
 
 import dataclasses
 from pathlib import Path
@@ -17,7 +18,8 @@ WALK = RLConfig(env="navigation", method="pmeta", epochs=40, val_every=20)
 
 
 def alphas(method: str, columns: int, steps: int, size: float) -> list[list[float]]:
-    """Step sizes as the method leaves them: all, the last, all but the last, or a late conv and the fc layer."""
+    """Step sizes as the method leaves them: all, the last, all but the last, or a late conv and the
+    fc layer."""
     row = METHODS[method]
     live = {"head": [columns - 1], "body": list(range(columns - 1))}.get(
         row.update, list(range(columns))
@@ -33,7 +35,8 @@ def write_run(
     best: bool = True,
     **figures: Any,
 ) -> Path:
-    """A run folder with so many validations, the last of them the best model; `figures` change what is logged."""
+    """A run folder with so many validations, the last of them the best model; `figures` change what
+    is logged."""
     config = dataclasses.replace(config, out=str(path))
     with Run(path) as run:
         run.start(dataclasses.asdict(config))
@@ -104,7 +107,8 @@ def cell(row: str, column: str, **changes: Any) -> dict[str, Any]:
 
 
 def table(**changes: Any) -> dict[str, Any]:
-    """A table of `pmeta reproduce`: a cell of ours, one that is compared with it, a missing one, one of the cost model."""
+    """A table of `pmeta reproduce`: a cell of ours, one that is compared with it, a missing one,
+    one of the cost model."""
     none: dict[str, Any] = {"ci95": None, "tasks": None, "seeds": [], "eval_tasks": None}
     difference: dict[str, Any] = {
         "versus": "x/x",

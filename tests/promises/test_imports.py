@@ -1,4 +1,5 @@
-"""Imports between rooms go as the table of docs/architecture.md says, and costs and devices need no torch."""
+"""Imports between rooms go as the table of docs/architecture.md says, and costs and devices need no
+torch."""
 
 import ast
 import re

@@ -1,4 +1,5 @@
-"""docs/paper/map.md is complete and true: every equation has one home, which names it, and a test."""
+"""docs/paper/map.md is complete and true: every equation has one home, which names it, and a
+test."""
 
 import importlib
 import inspect

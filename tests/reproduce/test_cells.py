@@ -1,4 +1,5 @@
-"""The cells of `pmeta reproduce`: the paper's figures as it prints them, and the training behind each."""
+"""The cells of `pmeta reproduce`: the paper's figures as it prints them, and the training behind
+each."""
 
 import dataclasses
 

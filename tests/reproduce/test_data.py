@@ -1,4 +1,5 @@
-"""Which data sets `pmeta reproduce` finds behind --data, and what it says of those that are not there."""
+"""Which data sets `pmeta reproduce` finds behind --data, and what it says of those that are not
+there."""
 
 from pathlib import Path
 
@@ -71,7 +72,7 @@ def test_no_data_set_there(tmp_path: Path) -> None:
 
 def test_what_to_put_where() -> None:
     assert missing_line("cub") == (
-        "no CUB: its columns are left out. With it: --data cub=DIR, a folder, .tar or .zip of train, val and test "
-        "(pmeta data import cub SRC DIR makes one)."
+        "no CUB: its columns are left out. With it: --data cub=DIR, a folder, .tar or .zip of "
+        "train, val and test (pmeta data import cub SRC DIR makes one)."
     )
     assert missing_line("mini").startswith("no MiniImageNet: nothing can be trained on images.")

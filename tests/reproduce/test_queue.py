@@ -1,4 +1,5 @@
-"""The queue of `pmeta reproduce`: its order, what is done twice (nothing), what is stopped, busy, failed or set otherwise."""
+"""The queue of `pmeta reproduce`: its order, what is done twice (nothing), what is stopped, busy,
+failed or set otherwise."""
 
 import dataclasses
 import json
@@ -287,7 +288,10 @@ def test_what_cannot_be_trained_is_left_out(
     assert len(full) == 24
     assert queue.trainable(TRAININGS["cheetah-velocity-maml"], options_of(tmp_path)) == ""
     monkeypatch.setattr(queue.importlib.util, "find_spec", lambda name: None)
-    needs = "the Half-Cheetah needs MuJoCo: run pip install --constraint constraints.txt '.[rl]' in a checkout of pmeta"
+    needs = (
+        "the Half-Cheetah needs MuJoCo: run pip install --constraint constraints.txt '.[rl]' in a "
+        "checkout of pmeta"
+    )
     assert queue.trainable(TRAININGS["cheetah-velocity-maml"], options_of(tmp_path)) == needs
     assert queue.trainable(TRAININGS["navigation-maml"], options_of(tmp_path, datasets={})) == ""
 

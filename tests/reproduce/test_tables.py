@@ -1,4 +1,5 @@
-"""Tables of `pmeta reproduce`: read from run folders and the cost model, written as Markdown, CSV and JSON."""
+"""Tables of `pmeta reproduce`: read from run folders and the cost model, written as Markdown, CSV
+and JSON."""
 
 import csv
 import io
@@ -89,7 +90,8 @@ def test_format(tmp_path: Path) -> None:
 
 
 def test_costs_are_complete_without_any_training_and_agree_with_the_paper(tmp_path: Path) -> None:
-    """Within a last digit; but for p-Meta, whose layers training chooses, and one figure that the paper has wrong."""
+    """Within a last digit; but for p-Meta, whose layers training chooses, and one figure that the
+    paper has wrong."""
     options = Options(tmp_path, "paper", {})
     found = [
         c for name in ("table1", "table2", "table3") for c in results.table(name, options)["cells"]

@@ -1,4 +1,5 @@
-"""Nearest centroids: chance where nothing can be known, certainty where all is, and by hand in between."""
+"""Nearest centroids: chance where nothing can be known, certainty where all is, and by hand in
+between."""
 
 import re
 

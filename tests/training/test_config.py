@@ -102,7 +102,8 @@ nan = float("nan")
         ({"workers": -1}, "--seed and --workers must not be negative, got 0 and -1."),
         (
             {"clip_ratio_fw": 1.0},
-            "clip ratio rho must be in [0, 1), got clip_ratio_fw=1.0: at 1 no channel is left to update.",
+            "clip ratio rho must be in [0, 1), got clip_ratio_fw=1.0: at 1 no channel is left to "
+            "update.",
         ),
         (
             {"method": "maml", "sparse_fw": "x"},
@@ -110,7 +111,8 @@ nan = float("nan")
         ),
         (
             {"method": "maml", "memory_budget": "1MB"},
-            "--memory-budget is met by dropping layers, which MAML does not: use pmeta-lr or pmeta.",
+            "--memory-budget is met by dropping layers, which MAML does not: use pmeta-lr or "
+            "pmeta.",
         ),
         (
             {"memory_budget": "much"},
@@ -126,8 +128,9 @@ def test_checks_and_their_messages(settings: dict[str, Any], message: str) -> No
 @pytest.mark.parametrize(
     ("text", "size"),
     [
-        ("1MB", 10**6), ("800kB", 800_000), ("800 KB", 800_000), ("1.5MiB", 1_572_864), ("64KiB", 65_536), ("2k", 2000),
-        ("1g", 10**9), ("1GiB", 2**30), (".5MB", 500_000), ("5.", 5), ("105000", 105_000), ("10 B", 10), (" 1mb ", 10**6),
+        ("1MB", 10**6), ("800kB", 800_000), ("800 KB", 800_000), ("1.5MiB", 1_572_864),
+        ("64KiB", 65_536), ("2k", 2000), ("1g", 10**9), ("1GiB", 2**30), (".5MB", 500_000),
+        ("5.", 5), ("105000", 105_000), ("10 B", 10), (" 1mb ", 10**6),
     ],
 )  # fmt: skip
 def test_units_of_the_budget(text: str, size: int) -> None:

@@ -1,4 +1,5 @@
-"""Unseen tasks: figures by hand and by brute force over samples, and any data set in the shape of the network."""
+"""Unseen tasks: figures by hand and by brute force over samples, and any data set in the shape of
+the network."""
 
 import dataclasses
 import json
@@ -292,8 +293,8 @@ def test_data_that_do_not_fit(
     assert evaluated(capsys, out, "--tasks", 1)["tasks"] == 1  # its own data, which are not square
     square = pictures(tmp_path / "square", 5, "L", (24, 24))
     assert refused(capsys, out, "--data", square) == (
-        "the network takes images of 3x16x24 (channels, height, width), "
-        f"those of test of {square} are 3x24x24: choose other data."
+        f"the network takes images of 3x16x24 (channels, height, width), those of test of {square} "
+        "are 3x24x24: choose other data."
     )
     few = pictures(tmp_path / "few", 4, "L", (24, 24))
     message = refused(capsys, run, "--data", few)
@@ -322,7 +323,10 @@ def test_mistakes(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert refused(capsys, run, "--data", nowhere) == message
     with Run(tmp_path / "new") as new:
         new.start(dataclasses.asdict(TINY))
-    message = "has no best model yet: it is chosen from the validations after --freeze-at; go on with pmeta train."
+    message = (
+        "has no best model yet: it is chosen from the validations after --freeze-at; go on with "
+        "pmeta train."
+    )
     assert refused(capsys, tmp_path / "new") == f"{tmp_path / 'new'} {message}"
 
 

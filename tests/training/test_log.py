@@ -1,4 +1,5 @@
-"""What a run shows: the line beside the bar, when an epoch ends, and options that need more packages."""
+"""What a run shows: the line beside the bar, when an epoch ends, and options that need more
+packages."""
 
 import dataclasses
 import io
@@ -121,6 +122,9 @@ def test_other_processes_write_nothing(tmp_path: Path) -> None:
 
 def test_tensorboard_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    message = "--tensorboard needs the package tensorboard: run pip install --constraint constraints.txt '.[tensorboard]' in"
+    message = (
+        "--tensorboard needs the package tensorboard: run pip install --constraint constraints.txt "
+        "'.[tensorboard]' in"
+    )
     with pytest.raises(ValueError, match=re.escape(message)):
         log_in(tmp_path, dataclasses.replace(TINY, tensorboard=True))

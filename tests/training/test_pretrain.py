@@ -1,4 +1,5 @@
-"""Pre-training: learns, resumes to the bit, is the same on one process or two, and its gradient is PyTorch's own."""
+"""Pre-training: learns, resumes to the bit, is the same on one process or two, and its gradient is
+PyTorch's own."""
 
 import dataclasses
 import re
@@ -125,7 +126,7 @@ def test_the_gradient_is_that_of_plain_pytorch(data: Path) -> None:
         filters[name] = (
             centred / centred.square().sum((1, 2, 3), keepdim=True).sqrt() if t.dim() == 4 else t
         )
-    embedding = {}
+    embedding: dict[str, torch.Tensor] = {}
     model.fc.register_forward_pre_hook(lambda _, args: embedding.update(x=args[0]))
     functional_call(model, {**filters, **head}, (x,))
     unit = embedding["x"] / embedding["x"].norm(dim=1, keepdim=True) * 8**0.5

@@ -1,4 +1,5 @@
-"""The run folder: written whole or not at all, one process at a time, and clear words about what is wrong with it."""
+"""The run folder: written whole or not at all, one process at a time, and clear words about what is
+wrong with it."""
 
 import errno
 import fcntl
@@ -56,17 +57,23 @@ def test_a_run_is_continued_with_its_own_settings(tmp_path: Path) -> None:
     with started(tmp_path, {**CONFIG, "out": "elsewhere"}):  # a setting that may differ
         pass
     message = (
-        f"a run is continued with the settings it was started with; {tmp_path} has tasks=4 (now 5), lr=0.5 (now 0.1): "
-        "choose another --out."
+        f"a run is continued with the settings it was started with; {tmp_path} has tasks=4 (now "
+        "5), lr=0.5 (now 0.1): choose another --out."
     )
     assert error_of(started, tmp_path, {**CONFIG, "tasks": 5, "lr": 0.1}) == message
-    message = f"a run is continued with the settings it was started with; {tmp_path} has new=None (now 1): choose another --out."
+    message = (
+        f"a run is continued with the settings it was started with; {tmp_path} has new=None (now "
+        "1): choose another --out."
+    )
     assert error_of(started, tmp_path, {**CONFIG, "new": 1}) == message
 
 
 def test_a_checkpoint_without_its_settings_is_left_alone(tmp_path: Path) -> None:
     (with_checkpoint(tmp_path) / "config.json").unlink()
-    message = f"a checkpoint has the config.json of its run beside it, in {tmp_path} there is none: choose another --out."
+    message = (
+        f"a checkpoint has the config.json of its run beside it, in {tmp_path} there is none: "
+        "choose another --out."
+    )
     assert error_of(Run(tmp_path).compare, CONFIG) == message
 
 
@@ -133,7 +140,8 @@ def test_weird_places(tmp_path: Path) -> None:
     [
         (
             "{",
-            "cannot be read (Expecting property name enclosed in double quotes: line 1 column 2 (char 1))",
+            "cannot be read (Expecting property name enclosed in double quotes: line 1 column 2 "
+            "(char 1))",
         ),
         ("", "cannot be read (Expecting value: line 1 column 1 (char 0))"),
         ("[1]", "is not that of a run"),
@@ -174,7 +182,10 @@ def test_checkpoints_come_back_as_they_were(tmp_path: Path) -> None:
 @pytest.mark.parametrize("data", [b"", b"no safetensors at all", b"\x02\0\0\0\0\0\0\0{}"])
 def test_a_broken_checkpoint_is_named(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "last.safetensors").write_bytes(data)
-    message = rf"^{re.escape(str(tmp_path / 'last.safetensors'))} is no checkpoint of ours \(.*\): remove it to begin anew\.$"
+    message = (
+        rf"^{re.escape(str(tmp_path / 'last.safetensors'))} is no checkpoint of ours \(.*\): "
+        r"remove it to begin anew\.$"
+    )
     with pytest.raises(ValueError, match=message):
         Run(tmp_path).load("last")
 
@@ -273,8 +284,8 @@ def test_metrics_are_rewound_to_a_checkpoint(tmp_path: Path) -> None:
 
 def test_json_for_people_is_json(tmp_path: Path) -> None:
     write_json(tmp_path / "x.json", {"a": (1.5, math.inf), "b": [{"c": -math.inf}], "d": None})
-    assert (
-        (tmp_path / "x.json").read_text()
-        == '{\n  "a": [\n    1.5,\n    null\n  ],\n  "b": [\n    {\n      "c": null\n    }\n  ],\n  "d": null\n}\n'
+    assert (tmp_path / "x.json").read_text() == (
+        '{\n  "a": [\n    1.5,\n    null\n  ],\n'
+        '  "b": [\n    {\n      "c": null\n    }\n  ],\n  "d": null\n}\n'
     )
     assert plain("text") == "text"

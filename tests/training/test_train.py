@@ -1,4 +1,5 @@
-"""Meta-training: stopped at any moment it ends with the same bits, on one process or two, and errors say what to do."""
+"""Meta-training: stopped at any moment it ends with the same bits, on one process or two, and
+errors say what to do."""
 
 import dataclasses
 import math
@@ -209,7 +210,8 @@ def validations(out: Path) -> int:
 
 
 def stopped(out: Path, n: int, when: Callable[[], bool], how: signal.Signals) -> int:
-    """Start or continue the run, send the signal at the given moment, and see that nothing of it is left."""
+    """Start or continue the run, send the signal at the given moment, and see that nothing of it is
+    left."""
     pipes: dict[str, Any] = {"stderr": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen(command(out, n), start_new_session=True, **pipes) as process:
         wait_until(lambda: when() or process.poll() is not None)
@@ -312,8 +314,8 @@ def test_ten_bad_updates_stop_the_run_at_its_last_good_checkpoint(
     with_nan(monkeypatch, lambda i: i >= 6)
     config = tiny(tmp_path, method="maml", tasks=26)
     message = (
-        "loss or gradient was not finite in 10 updates in a row, the last of them update 13: lower lr or alpha_0. "
-        f"The last good checkpoint is kept in {tmp_path}."
+        "loss or gradient was not finite in 10 updates in a row, the last of them update 13: lower "
+        f"lr or alpha_0. The last good checkpoint is kept in {tmp_path}."
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         train(Group(), config)

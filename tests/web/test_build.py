@@ -42,7 +42,8 @@ def test_it_exports_these_calls_and_asks_for_nothing() -> None:
     found = node.run(
         """const fs = await import("node:fs");
         const module = await WebAssembly.compile(fs.readFileSync(wasm));
-        return [WebAssembly.Module.exports(module).map((e) => e.name), WebAssembly.Module.imports(module)];""",
+        const names = WebAssembly.Module.exports(module).map((e) => e.name);
+        return [names, WebAssembly.Module.imports(module)];""",
         wasm=build.WASM,
     )
     assert sorted(found[0]) == sorted([*build.calls(), "memory", "__heap_base"])

@@ -25,7 +25,8 @@ const open = (path) => Model.open(engine, fs.readFileSync(path));
 const model = await open(file);
 const size = model.inputShape.reduce((a, b) => a * b, 1);
 const all = new Uint8Array(fs.readFileSync(folder + "/x"));
-const samples = Array.from({ length: all.length / size }, (_, i) => all.subarray(i * size, (i + 1) * size));
+const sample = (_, i) => all.subarray(i * size, (i + 1) * size);
+const samples = Array.from({ length: all.length / size }, sample);
 """
 
 
@@ -52,8 +53,9 @@ def test_weights_scores_and_classes_are_those_of_the_native_engine(
         """const losses = [];
         model.adapt(samples.slice(0, labels.length), labels, ({ loss }) => losses.push(loss));
         fs.writeFileSync(folder + "/state", model.state().weights);
-        return { losses, scores: samples.map((s) => [...model.scores(s)]), found: samples.map((s) => model.predict(s)),
-            reached: model.highWaterBytes, arena: model.arenaBytes, classes: model.classes };""",
+        return { losses, scores: samples.map((s) => [...model.scores(s)]),
+            found: samples.map((s) => model.predict(s)), reached: model.highWaterBytes,
+            arena: model.arenaBytes, classes: model.classes };""",
         folder,
         file,
         labels=LABELS,
@@ -97,7 +99,8 @@ def test_what_python_saves_it_loads(folder: Path, x: np.ndarray) -> None:
     found = run(
         """const saved = await open(folder + "/python.pmeta");
         fs.writeFileSync(folder + "/again.pmeta", saved.save(saved.names));
-        return { scores: samples.map((s) => [...saved.scores(s)]), classes: saved.classes, adapted: [model.adapted, saved.adapted] };""",
+        return { scores: samples.map((s) => [...saved.scores(s)]), classes: saved.classes,
+            adapted: [model.adapted, saved.adapted] };""",
         folder,
     )
     np.testing.assert_allclose(found["scores"], native.scores(x), atol=1e-4)
@@ -139,7 +142,8 @@ def test_state_goes_out_and_in_again(folder: Path) -> None:
 )
 def test_mistakes_are_told(call: str, message: str, folder: Path) -> None:
     found = run(
-        """try { eval(call); } catch (error) { return [error instanceof PmetaError, error.message]; }
+        """try { eval(call); }
+        catch (error) { return [error instanceof PmetaError, error.message]; }
         return "nothing was thrown";""",
         folder,
         call=call,
@@ -151,7 +155,8 @@ def test_mistakes_are_told(call: str, message: str, folder: Path) -> None:
 def test_a_failed_adaptation_leaves_the_meta_trained_weights(folder: Path) -> None:
     same = run(
         """const fresh = String(model.scores(samples[0]));
-        try { model.adapt([samples[0], samples[1], new Uint8Array(7)], [0, 1, 2]); } catch { /* meant */ }
+        try { model.adapt([samples[0], samples[1], new Uint8Array(7)], [0, 1, 2]); }
+        catch { /* meant */ }
         const after = String(model.scores(samples[0]));
         model.adapt(samples.slice(0, 3), [0, 1, 2]);
         return fresh === after;""",
@@ -179,7 +184,8 @@ def test_hostile_files_are_refused(why: str, folder: Path) -> None:
     bad = damage((zoo.FOLDER / MODELS[0]).read_bytes())[why]
     (folder / "bad.pmeta").write_bytes(bad)
     found = run(
-        """try { await open(folder + "/bad.pmeta"); } catch (error) { return [error instanceof PmetaError, error.message]; }
+        """try { await open(folder + "/bad.pmeta"); }
+        catch (error) { return [error instanceof PmetaError, error.message]; }
         return "it was opened";""",
         folder,
     )
@@ -188,7 +194,8 @@ def test_hostile_files_are_refused(why: str, folder: Path) -> None:
 
 
 def test_mutated_files_are_refused_or_run_without_harm(folder: Path) -> None:
-    """The WebAssembly is its own cage: whatever it does, an error that can be told comes out, or numbers."""
+    """The WebAssembly is its own cage: whatever it does, an error that can be told comes out, or
+    numbers."""
     data = bytearray((zoo.FOLDER / MODELS[0]).read_bytes())
     rng = np.random.default_rng(1)
     for i in range(40):
@@ -199,9 +206,13 @@ def test_mutated_files_are_refused_or_run_without_harm(folder: Path) -> None:
         (folder / f"{i}.pmeta").write_bytes(seal(bytes(bad)))
     opened = run(
         """let opened = 0;
+        const told = (e) => e instanceof PmetaError || e instanceof WebAssembly.RuntimeError;
         for (let i = 0; i < 40; i++) {
-            try { const one = await open(`${folder}/${i}.pmeta`); opened++; one.scores(samples[0]); }
-            catch (error) { if (!(error instanceof PmetaError || error instanceof WebAssembly.RuntimeError)) throw error; }
+            try {
+                const one = await open(`${folder}/${i}.pmeta`);
+                opened++;
+                one.scores(samples[0]);
+            } catch (error) { if (!told(error)) throw error; }
         }
         model.scores(samples[0]);
         return opened;""",

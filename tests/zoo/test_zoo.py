@@ -142,7 +142,10 @@ def test_a_card_for_people(small: Made) -> None:
     assert (
         "**Not finished: 6 of 8 planned tasks were trained when this model was taken.**" in written
     )
-    command = f"pmeta train {NAME} --data DIR --method pmeta --channels 8 --groups 4 --image-size 16 --n-query 2"
+    command = (
+        f"pmeta train {NAME} --data DIR --method pmeta --channels 8 --groups 4 --image-size 16 "
+        "--n-query 2"
+    )
     assert written.split("```\n")[3].startswith("pmeta train")
     assert set(command.split()) < set(written.split("```\n")[3].split())
     assert "ImageNet's own terms" in written
@@ -250,7 +253,10 @@ def test_one_name_for_many_runs() -> None:
 
 def without_torch(folder: Path, *argv: object) -> Any:
     """What a command prints as JSON in a process that can import nothing of the training."""
-    code = f"{ABSENT}\nfrom pathlib import Path\nimport pmeta.zoo\npmeta.zoo.FOLDER = Path({str(folder)!r})\n"
+    code = (
+        f"{ABSENT}\nfrom pathlib import Path\nimport pmeta.zoo\npmeta.zoo.FOLDER = "
+        f"Path({str(folder)!r})\n"
+    )
     code += "from pmeta.cli import main\nsys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", code, *map(str, argv), "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -1,4 +1,5 @@
-"""What people have -> the common layout DST/{train,val,test}/<class>/<image>, one file per kind of source."""
+"""What people have -> the common layout DST/{train,val,test}/<class>/<image>, one file per kind of
+source."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ KINDS = {  # name: (module:function, pictures in the whole set, what SRC is)
 
 
 def import_data(kind: str, src: Path, dst: Path) -> None:
-    """Turn `src`, a data set of the kind named, into the common layout at `dst`, which must not be there yet."""
+    """Turn `src`, a data set of the kind named, into the common layout at `dst`, which must not be
+    there yet."""
     if kind not in KINDS:
         raise ValueError(f"the kind of data must be one of {', '.join(KINDS)}, got {kind!r}.")
     if not src.exists():

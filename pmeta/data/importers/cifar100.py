@@ -1,4 +1,5 @@
-"""CIFAR-FS (Bertinetto et al. 2019) and FC100 (Oreshkin et al. 2018): CIFAR-100 with its 100 classes split for few shots."""
+"""CIFAR-FS (Bertinetto et al. 2019) and FC100 (Oreshkin et al. 2018): CIFAR-100 with its 100
+classes split for few shots."""
 
 from __future__ import annotations
 
@@ -15,10 +16,10 @@ from pmeta.data.importers.write import Picture
 
 # 64, 16 and 20 classes; those not named here are for training.
 CIFAR_FS = {
-    "val": "beaver beetle butterfly camel cattle crab crocodile flatfish lamp maple_tree motorcycle otter sea shark"
-    " television tractor",
-    "test": "baby bed bicycle chimpanzee fox leopard man pickup_truck plain poppy rocket rose snail sweet_pepper table"
-    " telephone wardrobe whale woman worm",
+    "val": "beaver beetle butterfly camel cattle crab crocodile flatfish lamp maple_tree motorcycle"
+    " otter sea shark television tractor",
+    "test": "baby bed bicycle chimpanzee fox leopard man pickup_truck plain poppy rocket rose snail"
+    " sweet_pepper table telephone wardrobe whale woman worm",
 }
 # 12, 4 and 4 of the 20 superclasses, with 5 classes each: no kind of thing is in two splits.
 FC100 = {
@@ -95,7 +96,8 @@ def _read(src: Path) -> dict[str, Any]:
             data = {name: tar.extractfile(found[name]).read() for name in NEEDED}  # type: ignore[union-attr]
     except (tarfile.TarError, EOFError, OSError) as error:
         raise ValueError(
-            f"cannot read {src} ({one_line(error)}): give cifar-100-python.tar.gz or the folder in it."
+            f"cannot read {src} ({one_line(error)}): give cifar-100-python.tar.gz or the folder in "
+            "it."
         ) from None
     return {
         name: load_dict(io.BytesIO(data[name]), needed, f"{name} in {src}")

@@ -15,7 +15,8 @@ CLASSES = 200
 
 
 def split_of(number: int) -> str:
-    """Of the classes 001 to 200 the odd ones are for training; of the even ones every second for validation.
+    """Of the classes 001 to 200 the odd ones are for training; of the even ones every second for
+    validation.
 
     >>> [split_of(number) for number in (1, 2, 3, 4, 5, 6)]
     ['train', 'val', 'train', 'test', 'train', 'val']
@@ -24,7 +25,8 @@ def split_of(number: int) -> str:
 
 
 def pictures(src: Path) -> Iterator[Picture]:
-    """images/<number>.<name>/*.jpg, in a folder or in CUB_200_2011.tgz; the files are kept as they are."""
+    """images/<number>.<name>/*.jpg, in a folder or in CUB_200_2011.tgz; the files are kept as they
+    are."""
     seen: set[str] = set()
     for path, data in _files(src):
         match = re.search(r"(?:^|/)images/((\d{3})\.[^/]+)/([^/.][^/]*\.jpg)$", path)
@@ -34,7 +36,8 @@ def pictures(src: Path) -> Iterator[Picture]:
             yield Picture(split_of(int(number)), name, file, data())
     if len(seen) != CLASSES:
         raise ValueError(
-            f"CUB_200_2011 has {CLASSES} classes below images/, and {src} has {len(seen)}: it is not whole."
+            f"CUB_200_2011 has {CLASSES} classes below images/, and {src} has {len(seen)}: it is "
+            "not whole."
         )
 
 
@@ -51,7 +54,8 @@ def _files(src: Path) -> Iterator[tuple[str, Callable[[], bytes]]]:
                     yield info.name, functools.partial(_read, tar, info)
     except (tarfile.TarError, EOFError, OSError) as error:
         raise ValueError(
-            f"cannot read {src} ({one_line(error)}): give CUB_200_2011.tgz or the folder it unpacks to."
+            f"cannot read {src} ({one_line(error)}): give CUB_200_2011.tgz or the folder it "
+            "unpacks to."
         ) from None
 
 

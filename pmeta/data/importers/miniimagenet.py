@@ -1,4 +1,5 @@
-"""MiniImageNet (Vinyals et al. 2016) in the split of Ravi & Larochelle: 64, 16 and 20 classes of 600 images."""
+"""MiniImageNet (Vinyals et al. 2016) in the split of Ravi & Larochelle: 64, 16 and 20 classes of
+600 images."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from pmeta.data.sources import SPLITS
 
 
 def from_pickles(src: Path) -> Iterator[Picture]:
-    """mini-imagenet-cache-<split>.pkl: {"image_data": (N, 84, 84, 3) uint8, "class_dict": {class: rows}}."""
+    """mini-imagenet-cache-<split>.pkl: {"image_data": (N, 84, 84, 3) uint8, "class_dict": {class:
+    rows}}."""
     for split, path in _there(src, "mini-imagenet-cache-{}.pkl").items():
         content = load_dict(path, needed=("image_data", "class_dict"))
         images = content["image_data"]
@@ -31,7 +33,8 @@ def from_pickles(src: Path) -> Iterator[Picture]:
 
 
 def from_csv(src: Path) -> Iterator[Picture]:
-    """<split>.csv with the columns filename and label, as Ravi & Larochelle published them, and images/<filename>."""
+    """<split>.csv with the columns filename and label, as Ravi & Larochelle published them, and
+    images/<filename>."""
     for split, path in _there(src, "{}.csv").items():
         with open(path, newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
@@ -47,7 +50,8 @@ def from_csv(src: Path) -> Iterator[Picture]:
         ]
         if missing:
             raise ValueError(
-                f"{len(missing)} of the {len(rows)} images in {path} are not in {src / 'images'}, first {missing[0]}."
+                f"{len(missing)} of the {len(rows)} images in {path} are not in {src / 'images'}, "
+                f"first {missing[0]}."
             )
         for row, name in zip(rows, names, strict=True):
             yield Picture(split, row["label"] or "", name, (src / "images" / name).read_bytes())

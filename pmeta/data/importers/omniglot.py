@@ -1,4 +1,5 @@
-"""Omniglot (Lake et al. 2015): 1,623 characters of 50 alphabets, 20 drawings each, in the split of Vinyals et al. 2016."""
+"""Omniglot (Lake et al. 2015): 1,623 characters of 50 alphabets, 20 drawings each, in the split of
+Vinyals et al. 2016."""
 
 from __future__ import annotations
 
@@ -16,15 +17,16 @@ FIRST_OF_TEST = ("Gurmukhi", "character42")
 
 
 def split_of(part: str, alphabet: str, character: str) -> str:
-    """1,028, 172 and 423 characters: five background alphabets validate, and of the evaluation alphabets, in the order of
-    the alphabet, all from Gurmukhi's character42 on test."""
+    """1,028, 172 and 423 characters: five background alphabets validate, and of the evaluation
+    alphabets, in the order of the alphabet, all from Gurmukhi's character42 on test."""
     if part == "images_background":
         return "val" if alphabet in VALIDATION else "train"
     return "test" if (alphabet, character) >= FIRST_OF_TEST else "train"
 
 
 def pictures(src: Path) -> Iterator[Picture]:
-    """<part>/<alphabet>/<character>/<drawing>.png of images_background.zip and images_evaluation.zip, kept as they are."""
+    """<part>/<alphabet>/<character>/<drawing>.png of images_background.zip and
+    images_evaluation.zip, kept as they are."""
     for part in CHARACTERS:
         if not (src / f"{part}.zip").is_file():
             raise ValueError(
@@ -52,5 +54,6 @@ def pictures(src: Path) -> Iterator[Picture]:
             raise ValueError(f"cannot read {path} ({error}): copy it again.") from None
         if len(seen) != expected:
             raise ValueError(
-                f"{part}.zip has {expected} characters, and {path} has {len(seen)}: it is not whole."
+                f"{part}.zip has {expected} characters, and {path} has {len(seen)}: it is not "
+                "whole."
             )

@@ -1,7 +1,8 @@
 """Pickles that hold numpy arrays and plain containers, read without running anything they ask for.
 
-A pickle is a program that may call whatever it can name. Here it can name a handful of things, and gets stand-ins written
-in Python for them: not even numpy's own unpickling code sees the file's bytes before they have been checked.
+A pickle is a program that may call whatever it can name. Here it can name a handful of things, and
+gets stand-ins written in Python for them: not even numpy's own unpickling code sees the file's
+bytes before they have been checked.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import numpy as np
 
 
 def load_pickle(source: Path | BinaryIO, name: str = "") -> Any:
-    """The content of a pickle of numpy arrays, dicts, lists, tuples, sets, numbers, strings and bytes.
+    """The content of a pickle of numpy arrays, dicts, lists, tuples, sets, numbers, strings and
+    bytes.
 
     Pickles of Python 2 give bytes where it had strings: see `text`.
     """
@@ -27,11 +29,13 @@ def load_pickle(source: Path | BinaryIO, name: str = "") -> Any:
         return _plain(_Unpickler(source, encoding="bytes").load(), 0)
     except ForbiddenError as error:
         raise ValueError(
-            f"{name} asks for {error}, and only numpy arrays and plain containers are read: do not trust it."
+            f"{name} asks for {error}, and only numpy arrays and plain containers are read: do not "
+            "trust it."
         ) from None
     except Exception as error:  # a broken pickle may fail in any way
         raise ValueError(
-            f"{name} is not a readable pickle ({type(error).__name__}: {one_line(error)}): copy it again."
+            f"{name} is not a readable pickle ({type(error).__name__}: {one_line(error)}): copy it "
+            "again."
         ) from None
 
 
@@ -40,7 +44,8 @@ def text(value: str | bytes) -> str:
 
 
 def load_dict(source: Path | BinaryIO, needed: tuple[str, ...], name: str = "") -> dict[str, Any]:
-    """The content of a pickle of a dict with these keys, which come as strings whatever wrote them."""
+    """The content of a pickle of a dict with these keys, which come as strings whatever wrote
+    them."""
     content = load_pickle(source, name)
     found = by_name(content) if isinstance(content, dict) else {}
     if not set(needed) <= set(found):

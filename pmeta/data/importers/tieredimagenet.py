@@ -1,4 +1,5 @@
-"""TieredImageNet (Ren et al. 2018) as its authors publish it: 351, 97 and 160 classes of 84x84 images."""
+"""TieredImageNet (Ren et al. 2018) as its authors publish it: 351, 97 and 160 classes of 84x84
+images."""
 
 from __future__ import annotations
 
@@ -13,8 +14,9 @@ from pmeta.data.sources import SPLITS
 
 
 def pictures(src: Path) -> Iterator[Picture]:
-    """<split>_images_png.pkl: a list of PNG files as uint8 arrays; <split>_labels.pkl: label_specific, the class of each,
-    and label_specific_str, the names. Names repeat (there are two kinds of crane), so the class's number goes first."""
+    """<split>_images_png.pkl: a list of PNG files as uint8 arrays; <split>_labels.pkl:
+    label_specific, the class of each, and label_specific_str, the names. Names repeat (there are
+    two kinds of crane), so the class's number goes first."""
     splits = [split for split in SPLITS if (src / f"{split}_images_png.pkl").is_file()]
     if not splits:
         raise ValueError(
@@ -25,7 +27,8 @@ def pictures(src: Path) -> Iterator[Picture]:
         images = load_pickle(src / f"{split}_images_png.pkl")
         if not isinstance(images, list) or len(images) != len(labels):
             raise ValueError(
-                f"{src / f'{split}_images_png.pkl'} must be a list of {len(labels)} images, one for each label."
+                f"{src / f'{split}_images_png.pkl'} must be a list of {len(labels)} images, one "
+                "for each label."
             )
         for i, (image, label) in enumerate(zip(images, labels, strict=True)):
             data = np.asarray(image, dtype=np.uint8).tobytes()

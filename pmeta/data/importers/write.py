@@ -1,4 +1,5 @@
-"""Pictures written into the common layout, so that a killed import never looks finished and can be taken up again."""
+"""Pictures written into the common layout, so that a killed import never looks finished and can be
+taken up again."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ MARK = ".import.json"  # what the folder was made of; the dot hides it from the 
 
 
 class Picture(NamedTuple):
-    """One picture of a source; the class may have several parts, as in Omniglot's Greek/character01."""
+    """One picture of a source; the class may have several parts, as in Omniglot's
+    Greek/character01."""
 
     split: str
     name: str  # of the class
@@ -34,7 +36,10 @@ class Picture(NamedTuple):
 def write_pictures(
     pictures: Iterable[Picture], kind: str, src: Path, dst: Path, total: int | None = None
 ) -> None:
-    """Write to `dst.partial`, and rename that when all are there. A second run skips the files of a killed first."""
+    """Write to `dst.partial`, and rename that when all are there.
+
+    A second run skips the files of a killed first.
+    """
     if dst.exists() and not (dst.is_dir() and not any(dst.iterdir())):
         raise ValueError(f"{dst} is there already: choose another place or remove it.")
     partial = dst.with_name(f"{dst.name}.partial")
@@ -51,7 +56,8 @@ def _begin(partial: Path, origin: dict[str, str]) -> None:
     if partial.exists():
         if not mark.is_file():
             raise ValueError(
-                f"{partial} is in the way, and not of our making: remove it or choose another place."
+                f"{partial} is in the way, and not of our making: remove it or choose another "
+                "place."
             )
         if json.loads(mark.read_text(encoding="utf-8")) == origin:
             return
@@ -78,7 +84,8 @@ def _write(root: Path, picture: Picture) -> None:
             or any(c in part for c in '/\\\0:*?"<>|')
         ):
             raise ValueError(
-                f"{'/'.join(parts)!r} cannot be the name of a picture here: the source is not what it should be."
+                f"{'/'.join(parts)!r} cannot be the name of a picture here: the source is not what "
+                "it should be."
             )
     target = root.joinpath(*parts)
     if target.exists():
