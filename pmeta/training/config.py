@@ -20,6 +20,9 @@ class ImageConfig:
     """Which method to train."""
     out: str = ""
     """Run folder. A run that is there already is continued."""
+    init: str = ""
+    """Go on from the best model of this run folder (also of a pre-training), or from a model that
+    `pmeta zoo` lists."""
     backbone: Literal["4conv", "resnet12"] = "4conv"
     """The network."""
     channels: int = 32

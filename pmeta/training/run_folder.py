@@ -181,7 +181,10 @@ class Run:
                 "none: choose another --out."
             )
         old = self.config()
-        changed = [k for k, v in config.items() if k not in may_differ and old.get(k) != v]
+        new = {
+            k: v for k, v in config.items() if v or k in old
+        }  # a later release's are off before it
+        changed = [k for k, v in new.items() if k not in may_differ and old.get(k) != v]
         if changed:
             was = ", ".join(f"{k}={old.get(k)!r} (now {config[k]!r})" for k in changed)
             raise ValueError(

@@ -13,7 +13,7 @@ from pmeta.method.learned import Meta, init_meta
 from pmeta.method.meta_gradient import MetaGradient
 from pmeta.method.methods import Method
 from pmeta.method.outer import Outer, Schedule
-from pmeta.method.step_sizes import fit_budget, mu_fw_bound, updated_layers
+from pmeta.method.step_sizes import fit_budget, freeze, mu_fw_bound, updated_layers
 from pmeta.network.backbones import FourConv, ResNet12, initialise
 from pmeta.network.layers import Network
 from pmeta.network.take_in import take_in
@@ -22,6 +22,7 @@ from pmeta.training.evaluate import TaskResult, evaluate_task, evaluation_loop
 from pmeta.training.log import Log
 from pmeta.training.pretrain_config import PretrainConfig
 from pmeta.training.run_folder import Run
+from pmeta.training.start import initial, start_from
 from pmeta.training.workers import Group
 
 MAY_DIFFER = ("out", "workers", "device", "tensorboard", "recompute")
@@ -39,9 +40,12 @@ def train(group: Group, config: ImageConfig) -> dict[str, Any]:
             run.start(dataclasses.asdict(config), MAY_DIFFER)
         images = {split: open_images(config, split) for split in ("train", "val")}
         net, meta = build(config, images["train"].shape, device)
+        meta = first_meta(group, run, config, net, meta)
         choose = budget_choice(
             net, meta, config.method_row(), config.memory_budget, config.n_way * config.n_shot
         )
+        small = config.freeze_below * config.alpha_0
+        choose = choose or (lambda meta: freeze(meta, small))
         outer = Outer(training_loop(net, config), meta, schedule(config), choose)
         with Log(run, group, config, outer) as log:
             while outer.done < config.updates:
@@ -82,6 +86,15 @@ def build(
     net = take_in(model.to(device), torch.zeros(1, *image, device=device), batch_norm=True)
     meta = init_meta(net, config.method_row(), config.inner_steps, config.alpha_0, generator)
     return net, dataclasses.replace(meta.map(lambda t: t.to(device)), mask=meta.mask.to(device))
+
+
+def first_meta(group: Group, run: Run, config: ImageConfig, net: Network, meta: Meta) -> Meta:
+    """What is trained, before the training; with --init from another run, unless this one has
+    begun."""
+    if not config.init:
+        return meta
+    found = group.from_first(lambda: None if run.begun() else initial(config.init))
+    return meta if found is None else start_from(net, meta, found, config.init)
 
 
 def new_model(

@@ -17,9 +17,11 @@ import pmeta.training.pretrain
 from pmeta.data.tasks import open_split
 from pmeta.network.backbones import FourConv
 from pmeta.training import workers
+from pmeta.training.config import ImageConfig
 from pmeta.training.pretrain import Classifier, Record, drawn, pretrain
 from pmeta.training.pretrain_config import PretrainConfig
 from pmeta.training.run_folder import Run
+from pmeta.training.train import train
 from pmeta.training.workers import Group
 
 TINY = PretrainConfig(
@@ -192,3 +194,31 @@ def test_the_score_that_chooses_is_the_mean_over_shots(data: Path, tmp_path: Pat
                 {"val_1shot": one, "val_1shot_ci95": 1, "val_5shot": five, "val_5shot_ci95": 1}
             )
     assert (record.best["epoch"], record.best["val_accuracy"]) == (2, 45.5)
+
+
+def test_meta_training_goes_on_from_it(data: Path, tmp_path: Path) -> None:
+    pretrain(Group(), tiny(data, tmp_path / "run", epochs=1))
+    small: dict[str, Any] = {
+        "channels": 8,
+        "groups": 4,
+        "image_size": 24,
+        "n_way": 3,
+        "n_query": 2,
+        "tasks": 2,
+    }
+    still: dict[str, Any] = {
+        "lr": 1e-12,
+        "val_tasks": 1,
+        "freeze_at": 0.0,
+        "workers": 1,
+        "inner_steps": 1,
+    }
+    config = ImageConfig(
+        data=str(data), out=str(tmp_path / "meta"), init=str(tmp_path / "run"), **small, **still
+    )
+    train(Group(), config)
+    before, after = (Run(tmp_path / name).load("best") for name in ("run", "meta"))
+    assert before
+    assert after
+    for name, w in before.tensors.items():
+        assert torch.allclose(after.tensors[name], w, atol=1e-9)

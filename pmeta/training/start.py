@@ -1,0 +1,71 @@
+"""Where a training starts: from what another run or a model of the zoo has learned (`--init`)."""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from pmeta.method.learned import Meta
+from pmeta.network.layers import Layer, Network, Weights
+from pmeta.training.run_folder import Checkpoint, open_run
+
+
+def initial(path: str) -> Checkpoint:
+    """The best model of a run, of a pre-training or of the zoo."""
+    found = open_run(path).load("best")
+    if found is None:
+        raise ValueError(
+            f"--init goes on from the best model of a run, and {path} has none: give a run folder "
+            "that has a best.safetensors, or a name that pmeta zoo lists."
+        )
+    return found
+
+
+def start_from(net: Network, meta: Meta, found: Checkpoint, path: str) -> Meta:
+    """`meta` with all that fits of a checkpoint: the weights, which must, step sizes, attention.
+
+    The head may differ in its number of outputs: those of the checkpoint are repeated cyclically.
+    Where it reads other features, or there is none as after pre-training, it stays as it was drawn.
+    Every layer may be updated again, whatever the other run had chosen."""
+    body = [name for name in meta.w if name not in net.head.params]
+    for name in body:
+        _check(name, meta.w[name], found.tensors.get(f"w/{name}"), path)
+    w = {name: found.tensors[f"w/{name}"] for name in body}
+    moved = {name: t.to(meta.w[name]) for name, t in {**w, **_head(net.head, meta, found)}.items()}
+    alpha = found.tensors.get("alpha")
+    same_steps = alpha is not None and alpha.shape == meta.alpha.shape
+    attention = {
+        name: _fitting(t, found, f"attention/{name}") for name, t in meta.attention.items()
+    }
+    return replace(
+        meta,
+        w={**meta.w, **moved},
+        alpha=alpha.to(meta.alpha) * meta.mask if alpha is not None and same_steps else meta.alpha,
+        attention=attention,
+    )
+
+
+def _check(name: str, wanted: Tensor, found: Tensor | None, path: str) -> None:
+    shape = "none" if found is None else tuple(found.shape)
+    if found is None or shape != tuple(wanted.shape):
+        raise ValueError(
+            f"--init goes on with the same network, where {name} has the shape "
+            f"{tuple(wanted.shape)}, and {path} has {shape}: choose the backbone, channels and "
+            "images of that run, or leave --init out."
+        )
+    if not found.isfinite().all():
+        raise ValueError(f"weights must be finite, {name} of {path} is not: give another --init.")
+
+
+def _head(head: Layer, meta: Meta, found: Checkpoint) -> Weights:
+    """The outputs of the checkpoint, repeated cyclically; none where they do not fit."""
+    given = {name: found.tensors.get(f"w/{name}") for name in head.params}
+    if any(t is None or t.shape[1:] != meta.w[name].shape[1:] for name, t in given.items()):
+        return {}
+    rows = {name: torch.arange(len(meta.w[name])) for name in head.params}
+    return {name: t[rows[name] % len(t)] for name, t in given.items() if t is not None}
+
+
+def _fitting(wanted: Tensor, found: Checkpoint, name: str) -> Tensor:
+    given = found.tensors.get(name)
+    return wanted if given is None or given.shape != wanted.shape else given.to(wanted)
