@@ -167,11 +167,6 @@ class DeviceModel:
                 self._call("pmeta_classes", classes)
             self._call("pmeta_begin", n)
             yield
-            if not all(np.isfinite(w).all() for w in self.weights().values()):
-                raise ValueError(
-                    "adapted weights must be finite, these are not: the steps diverged, take "
-                    "other samples."
-                )
         except BaseException:
             self.reset()
             raise

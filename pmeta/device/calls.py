@@ -23,7 +23,8 @@ class Model(ctypes.Structure):
             (c_void_p, ("file", "arena")),
             (c_size_t, ("file_bytes", "arena_given", "high_water")),
             (c_uint32, ("support", "fed", "in_batch", "step", "phase")),
-            (c_void_p, ("x",)),
+            (c_void_p, ("x", "yield", "context")),
+            (c_uint32, ("instruction", "trial", "finite")),
         )
         for name in names
     )
@@ -39,6 +40,7 @@ _CALLS: dict[str, tuple[Any, ...]] = {
     "pmeta_step": (),
     "pmeta_forward": (c_void_p, c_void_p),
     "pmeta_backward": (c_void_p,),
+    "pmeta_on_yield": (c_void_p, c_void_p),
     "pmeta_reset": (),
     "pmeta_read_state": (c_void_p, c_size_t),
     "pmeta_write_state": (c_void_p, c_size_t),

@@ -190,7 +190,7 @@ pmeta_status pmeta_open(pmeta_model *m, const void *file, size_t file_bytes)
     if (file_bytes < sizeof(pmeta_header)) return PMETA_TRUNCATED;
     const pmeta_header *h = file;
     if (h->endian != PMETA_ENDIAN_MARK) return PMETA_FOREIGN_ENDIAN;
-    if (h->version != PMETA_FORMAT_VERSION) return PMETA_VERSION;
+    if (h->version != PMETA_FORMAT_VERSION) return PMETA_OTHER_VERSION;
     if (h->file_bytes > file_bytes) return PMETA_TRUNCATED;
     if (h->file_bytes < sizeof *h || h->file_bytes >= 1u << 30) return PMETA_CORRUPT;
     if (pmeta_crc32((const unsigned char *)file + PMETA_CRC_FROM, h->file_bytes - PMETA_CRC_FROM) !=

@@ -1,4 +1,6 @@
 /* pmeta: adapt a p-Meta model on a device. Strict C99 without malloc or stdio, with string.h, libm.
+ * int has 32 bits or more. There are no global variables: tasks and interrupts may each have a
+ * model of their own at the same time, but one pmeta_model belongs to one of them at a time.
  *
  *     pmeta_model m;
  *     pmeta_open(&m, file, file_bytes);         it may stay in flash: read in place, never written
@@ -13,11 +15,22 @@
  * Every call returns PMETA_OK or a status that pmeta_message explains. A sample is m.input_bytes
  * of uint8 or float32 (m.input_type), channel by channel; it is read in place and must stay
  * valid during the call only (from pmeta_forward on until pmeta_backward has returned). float32
- * samples are 4-byte aligned. */
+ * samples are 4-byte aligned.
+ *
+ * Numbers are checked: a sample or a gradient that is not finite is refused, and nothing has
+ * happened. Where an output, a loss or a weight would not be finite, the call ends with
+ * PMETA_NOT_FINITE; an adaptation is over then, with the weights of its last step. */
 #ifndef PMETA_H
 #define PMETA_H
 #include <stddef.h>
 #include <stdint.h>
+
+#define PMETA_VERSION_MAJOR 0 /* of the package that this engine came with */
+#define PMETA_VERSION_MINOR 1
+#define PMETA_VERSION_PATCH 0
+#define PMETA_VERSION_STRING "0.1.0"
+#define PMETA_VERSION \
+    (PMETA_VERSION_MAJOR * 10000 + PMETA_VERSION_MINOR * 100 + PMETA_VERSION_PATCH)
 
 #ifdef __cplusplus
 extern "C" {
@@ -27,7 +40,7 @@ typedef enum {
     PMETA_OK = 0,
     PMETA_NOT_A_MODEL,     /* the magic bytes are not ours */
     PMETA_FOREIGN_ENDIAN,  /* this machine stores numbers in the other byte order */
-    PMETA_VERSION,         /* written by a newer or older format */
+    PMETA_OTHER_VERSION,   /* written by a newer or older format */
     PMETA_TRUNCATED,       /* fewer bytes than the header promises */
     PMETA_CHECKSUM,        /* the bytes were changed on the way */
     PMETA_CORRUPT,         /* an offset, a size or an instruction does not fit */
@@ -35,7 +48,9 @@ typedef enum {
     PMETA_ARENA_TOO_SMALL, /* fewer than m.arena_bytes (infer_bytes, to infer only) */
     PMETA_ORDER,           /* a call out of order: open, start, begin, feed, step */
     PMETA_LABEL,           /* a label or a number of classes beyond the model's; or rows > 1 */
-    PMETA_ARGUMENT         /* a null pointer, or a size that does not fit */
+    PMETA_ARGUMENT,        /* a null pointer, or a size that does not fit */
+    PMETA_NOT_FINITE,      /* a sample, a gradient, a loss or a weight is NaN or infinite */
+    PMETA_STOPPED          /* the function of pmeta_on_yield asked for it */
 } pmeta_status;
 
 enum { PMETA_FLOAT32 = 0, PMETA_UINT8 = 1 };
@@ -58,6 +73,10 @@ typedef struct pmeta_model {
     size_t file_bytes, arena_given, high_water;
     uint32_t support, fed, in_batch, step, phase;
     const void *x;
+    int (*yield)(void *context);
+    void *context;
+    uint32_t instruction;   /* the last one that ran */
+    uint32_t trial, finite; /* an update only looks whether the weights would be finite; were */
 } pmeta_model;
 
 pmeta_status pmeta_open(pmeta_model *m, const void *file, size_t file_bytes);
@@ -80,12 +99,21 @@ pmeta_status pmeta_step(pmeta_model *m);
 pmeta_status pmeta_forward(pmeta_model *m, const void *x, float *output);
 pmeta_status pmeta_backward(pmeta_model *m, const float *g_output);
 
-/* The adapted weights, m.state_bytes of them: back to the meta-trained ones, out, and in again. */
+/* Call f(context) again and again while a call of the engine runs, after each part of the work (a
+ * convolution of one group of channels, say): to feed a watchdog, to let other tasks run, to poll.
+ * The result is the same with it. Where f returns anything but 0, infer, feed, forward and backward
+ * end with PMETA_STOPPED; an adaptation is over then, with the weights of its last step (a step
+ * itself is short and is not stopped). f must not call the engine with this model. NULL: no f. */
+pmeta_status pmeta_on_yield(pmeta_model *m, int (*f)(void *context), void *context);
+
+/* The adapted weights, m.state_bytes of them: back to the meta-trained ones, out, and in again.
+ * Weights that are not finite are not taken in. */
 pmeta_status pmeta_reset(pmeta_model *m);
 pmeta_status pmeta_read_state(const pmeta_model *m, void *state, size_t bytes);
 pmeta_status pmeta_write_state(pmeta_model *m, const void *state, size_t bytes);
 
-/* Arena bytes that instructions have reached so far. */
+/* Arena bytes that instructions have reached so far; 0 where the engine was compiled with
+ * PMETA_NO_HIGH_WATER, which leaves the counting out. */
 size_t pmeta_high_water(const pmeta_model *m);
 uint32_t pmeta_crc32(const void *data, size_t bytes);
 const char *pmeta_message(pmeta_status status);

@@ -4,19 +4,36 @@
 
 enum { OPENED = 1, STARTED = 2, FEEDING = 3, HALFWAY = 4 };
 
+/* Kernels and this file count in int: a 16-bit int would not do. */
+typedef char pmeta_int_has_32_bits[sizeof(int) >= 4 ? 1 : -1];
+
+static void count_high_water(pmeta_model *m, const pmeta_instr *i, uint32_t round)
+{
+#ifdef PMETA_NO_HIGH_WATER
+    (void)m, (void)i, (void)round;
+#else
+    pmeta_operands o;
+    pmeta_describe(&o, m, i, 1);
+    for (int s = 0; s < PMETA_SLOTS; s++) {
+        const uint32_t at = i->at.slot[s];
+        const size_t end = PMETA_OFFSET(at) + (size_t)round * i->step.slot[s] +
+                           (size_t)o.bytes.slot[s];
+        if (o.bytes.slot[s] && PMETA_SPACE(at) == PMETA_ARENA && end > m->high_water)
+            m->high_water = end;
+    }
+#endif
+}
+
 /* Where the operands of an instruction lie, NULL for those that are not there. */
 static pmeta_pointers reach(pmeta_model *m, const pmeta_instr *i, uint32_t round)
 {
-    pmeta_operands o;
     pmeta_pointers to;
-    pmeta_describe(&o, m, i, 1);
+    count_high_water(m, i, round);
     for (int s = 0; s < PMETA_SLOTS; s++) {
         const uint32_t at = i->at.slot[s], space = PMETA_SPACE(at);
         const size_t offset = PMETA_OFFSET(at) + (size_t)round * i->step.slot[s];
-        const size_t end = offset + (size_t)o.bytes.slot[s];
         to.slot[s] = NULL;
-        if (!o.bytes.slot[s] || at == PMETA_NONE) continue;
-        if (space == PMETA_ARENA && end > m->high_water) m->high_water = end;
+        if (at == PMETA_NONE) continue;
         const unsigned char *base = space == PMETA_FILE ? m->file : m->x;
         if (space == PMETA_ARENA) base = m->arena;
         to.slot[s] =
@@ -51,14 +68,36 @@ static void copy(float *y, const pmeta_source *x, size_t start, size_t count, si
     }
 }
 
-/* Eq. 14: w <- w - alpha_l^k acc; acc is (groups, depth, filters), w (groups, filters, depth). */
-static void update(float *w, const float *acc, float alpha, uint32_t groups, uint32_t depth,
-                   uint32_t filters)
+/* By the bits: it holds under -ffast-math, too, and needs no alignment. */
+static int all_finite(const void *data, size_t n)
+{
+    const unsigned char *p = data;
+    uint32_t bad = 0;
+    for (size_t i = 0; i < n; i++, p += sizeof(float)) {
+        uint32_t bits;
+        memcpy(&bits, p, sizeof bits);
+        bad |= (bits & 0x7F800000u) == 0x7F800000u;
+    }
+    return !bad;
+}
+
+/* Eq. 14: w <- w - alpha_l^k acc; acc is (groups, depth, filters), w (groups, filters, depth).
+ * A trial writes nothing. 1: the weights are finite. */
+static int update(float *w, const float *acc, float alpha, uint32_t groups, uint32_t depth,
+                  uint32_t filters, int trial)
 {
     const size_t group = (size_t)filters * depth;
+    int finite = 1;
     for (size_t g = 0; g < groups; g++, w += group, acc += group)
         for (size_t f = 0; f < filters; f++)
-            for (size_t k = 0; k < depth; k++) w[f * depth + k] -= alpha * acc[k * filters + f];
+            for (size_t k = 0; k < depth; k++) {
+                const float v = w[f * depth + k] - alpha * acc[k * filters + f];
+                if (trial)
+                    finite &= all_finite(&v, 1);
+                else
+                    w[f * depth + k] = v;
+            }
+    return finite;
 }
 
 static float step_size(const pmeta_model *m, uint32_t layer)
@@ -176,14 +215,24 @@ static void execute(pmeta_model *m, const pmeta_instr *i, uint32_t round)
                     p->merge.depth, p->merge.filters, p->merge.taps);
         break;
     case PMETA_OP_UPDATE:
-        update(to.update.w, to.update.acc, step_size(m, p->update.layer), p->update.groups,
-               p->update.depth, p->update.filters);
+        m->finite &= (uint32_t)update(to.update.w, to.update.acc, step_size(m, p->update.layer),
+                                      p->update.groups, p->update.depth, p->update.filters,
+                                      m->trial != 0);
         break;
     }
 }
 
-static void run(pmeta_model *m, uint32_t first, uint32_t count)
+/* 0: the caller's function asked to stop. */
+static int done(pmeta_model *m, const pmeta_instr *i, uint32_t round)
 {
+    execute(m, i, round);
+    m->instruction = (uint32_t)(i - pmeta_instrs(m));
+    return !m->yield || m->yield(m->context) == 0;
+}
+
+static int run(pmeta_model *m, uint32_t first, uint32_t count)
+{
+    int going = 1;
     const pmeta_instr *all = pmeta_instrs(m);
     for (uint32_t i = first; i < first + count; i++) {
         uint32_t rounds = 1, body = 1;
@@ -193,9 +242,20 @@ static void run(pmeta_model *m, uint32_t first, uint32_t count)
             i++;
         }
         for (uint32_t r = 0; r < rounds; r++)
-            for (uint32_t j = i; j < i + body; j++) execute(m, &all[j], r);
+            for (uint32_t j = i; j < i + body; j++) {
+                going &= done(m, &all[j], r);
+                if (!going && all[j].op != PMETA_OP_UPDATE) return 0;
+            }
         i += body - 1;
     }
+    return 1;
+}
+
+/* An adaptation that cannot go on: its weights are those of the last step. */
+static pmeta_status give_up(pmeta_model *m, pmeta_status status)
+{
+    m->phase = STARTED;
+    return status;
 }
 
 static const pmeta_program *current(const pmeta_model *m)
@@ -212,7 +272,9 @@ pmeta_status pmeta_start(pmeta_model *m, void *arena, size_t arena_bytes)
     if (arena_bytes < m->infer_bytes) return PMETA_ARENA_TOO_SMALL;
     m->arena = arena;
     m->arena_given = arena_bytes;
+#ifndef PMETA_NO_HIGH_WATER
     m->high_water = m->state_bytes;
+#endif
     m->phase = STARTED;
     return pmeta_reset(m);
 }
@@ -222,6 +284,7 @@ pmeta_status pmeta_reset(pmeta_model *m)
     if (!m) return PMETA_ARGUMENT;
     if (m->phase < STARTED) return PMETA_ORDER;
     const pmeta_copy *c = (const pmeta_copy *)(const void *)(m->file + pmeta_head(m)->at_copies);
+    memset(m->arena, 0, m->state_bytes); /* the gaps, so that a saved state has one form */
     for (uint32_t i = 0; i < pmeta_head(m)->copies; i++)
         memcpy(m->arena + c[i].arena_offset, m->file + c[i].file_offset, c[i].bytes);
     m->phase = STARTED;
@@ -240,14 +303,30 @@ pmeta_status pmeta_write_state(pmeta_model *m, const void *state, size_t bytes)
 {
     if (!m || !state || bytes != m->state_bytes) return PMETA_ARGUMENT;
     if (m->phase < STARTED) return PMETA_ORDER;
+    const pmeta_copy *c = (const pmeta_copy *)(const void *)(m->file + pmeta_head(m)->at_copies);
+    for (uint32_t i = 0; i < pmeta_head(m)->copies; i++)
+        if (!all_finite((const unsigned char *)state + c[i].arena_offset,
+                        c[i].bytes / sizeof(float)))
+            return PMETA_NOT_FINITE;
     memcpy(m->arena, state, bytes);
     m->phase = STARTED;
     return PMETA_OK;
 }
 
-static int aligned(const pmeta_model *m, const void *x)
+static pmeta_status good_sample(const pmeta_model *m, const void *x)
 {
-    return m->input_type == PMETA_UINT8 || (uintptr_t)x % 4 == 0;
+    if (m->input_type == PMETA_UINT8) return PMETA_OK;
+    if ((uintptr_t)x % 4) return PMETA_ALIGNMENT;
+    return all_finite(x, m->input_bytes / sizeof(float)) ? PMETA_OK : PMETA_NOT_FINITE;
+}
+
+pmeta_status pmeta_on_yield(pmeta_model *m, int (*f)(void *context), void *context)
+{
+    if (!m) return PMETA_ARGUMENT;
+    if (m->phase < OPENED) return PMETA_ORDER;
+    m->yield = f;
+    m->context = context;
+    return PMETA_OK;
 }
 
 /* Between the samples of a step the accumulators hold their sum, and inference would run over
@@ -257,11 +336,12 @@ pmeta_status pmeta_infer(pmeta_model *m, const void *x, float *output)
     if (!m || !x || !output) return PMETA_ARGUMENT;
     if (m->phase < STARTED || m->phase == HALFWAY || (m->phase == FEEDING && m->fed > 0))
         return PMETA_ORDER;
-    if (!aligned(m, x)) return PMETA_ALIGNMENT;
+    const pmeta_status status = good_sample(m, x);
+    if (status != PMETA_OK) return status;
     m->x = x;
-    run(m, pmeta_programs(m)->first, pmeta_programs(m)->forward);
+    if (!run(m, pmeta_programs(m)->first, pmeta_programs(m)->forward)) return PMETA_STOPPED;
     memcpy(output, m->arena + pmeta_programs(m)->output, (size_t)m->outputs * sizeof(float));
-    return PMETA_OK;
+    return all_finite(output, m->outputs) ? PMETA_OK : PMETA_NOT_FINITE;
 }
 
 pmeta_status pmeta_classes(pmeta_model *m, uint32_t n)
@@ -289,13 +369,17 @@ pmeta_status pmeta_forward(pmeta_model *m, const void *x, float *output)
 {
     if (!m || !x) return PMETA_ARGUMENT;
     if (m->phase != FEEDING || m->step >= m->steps || m->fed >= m->support) return PMETA_ORDER;
-    if (!aligned(m, x)) return PMETA_ALIGNMENT;
+    const pmeta_status status = good_sample(m, x);
+    if (status != PMETA_OK) return status;
     const pmeta_program *p = current(m);
     if (m->fed == 0) memset(m->arena + p->acc, 0, p->acc_bytes);
+#ifndef PMETA_NO_HIGH_WATER
     if (m->fed == 0 && p->acc + (size_t)p->acc_bytes > m->high_water)
         m->high_water = p->acc + (size_t)p->acc_bytes;
+#endif
     m->x = x;
-    run(m, p->first, p->forward);
+    if (!run(m, p->first, p->forward)) return give_up(m, PMETA_STOPPED);
+    if (!all_finite(m->arena + p->output, m->outputs)) return give_up(m, PMETA_NOT_FINITE);
     if (output) memcpy(output, m->arena + p->output, (size_t)m->outputs * sizeof(float));
     m->phase = HALFWAY;
     return PMETA_OK;
@@ -303,25 +387,27 @@ pmeta_status pmeta_forward(pmeta_model *m, const void *x, float *output)
 
 /* The second half of a sample; the last of a micro-batch gives them all their scores (Sec.
  * 3.5.1). */
-static void finish(pmeta_model *m, const pmeta_program *p)
+static pmeta_status finish(pmeta_model *m, const pmeta_program *p)
 {
-    run(m, p->first + p->forward, p->backward);
+    if (!run(m, p->first + p->forward, p->backward)) return give_up(m, PMETA_STOPPED);
     m->fed++;
     m->in_batch++;
     m->phase = FEEDING;
-    if (m->in_batch != m->batch && m->fed != m->support) return;
-    run(m, p->first + p->forward + p->backward + p->update, p->merge);
+    if (m->in_batch != m->batch && m->fed != m->support) return PMETA_OK;
+    if (!run(m, p->first + p->forward + p->backward + p->update, p->merge))
+        return give_up(m, PMETA_STOPPED);
     m->in_batch = 0;
+    return PMETA_OK;
 }
 
 pmeta_status pmeta_backward(pmeta_model *m, const float *g_output)
 {
     if (!m || !g_output) return PMETA_ARGUMENT;
     if (m->phase != HALFWAY) return PMETA_ORDER;
+    if (!all_finite(g_output, m->outputs)) return PMETA_NOT_FINITE;
     const pmeta_program *p = current(m);
     if (p->backward) memcpy(m->arena + p->g_output, g_output, (size_t)m->outputs * sizeof(float));
-    finish(m, p);
-    return PMETA_OK;
+    return finish(m, p);
 }
 
 pmeta_status pmeta_feed(pmeta_model *m, const void *x, uint32_t label, float *loss)
@@ -337,8 +423,8 @@ pmeta_status pmeta_feed(pmeta_model *m, const void *x, uint32_t label, float *lo
         pmeta_cross_entropy(g, z, (int)m->classes, (int)label, 1.0f / (float)m->support);
     for (uint32_t i = m->classes; i < m->outputs; i++) g[i] = 0.0f;
     if (loss) *loss = value;
-    finish(m, p);
-    return PMETA_OK;
+    if (!all_finite(&value, 1)) return give_up(m, PMETA_NOT_FINITE);
+    return finish(m, p);
 }
 
 pmeta_status pmeta_step(pmeta_model *m)
@@ -346,6 +432,10 @@ pmeta_status pmeta_step(pmeta_model *m)
     if (!m) return PMETA_ARGUMENT;
     if (m->phase != FEEDING || m->step >= m->steps || m->fed != m->support) return PMETA_ORDER;
     const pmeta_program *p = current(m);
+    m->finite = m->trial = 1;
+    run(m, p->first + p->forward + p->backward, p->update);
+    m->trial = 0;
+    if (!m->finite) return give_up(m, PMETA_NOT_FINITE);
     run(m, p->first + p->forward + p->backward, p->update);
     m->step++;
     m->fed = 0;
@@ -360,7 +450,7 @@ const char *pmeta_message(pmeta_status status)
     case PMETA_OK: return "no error";
     case PMETA_NOT_A_MODEL: return "the file is not a pmeta model: write one with `pmeta export`";
     case PMETA_FOREIGN_ENDIAN: return "the file is little-endian and this machine is not";
-    case PMETA_VERSION:
+    case PMETA_OTHER_VERSION:
         return "the file has another format version than this engine: export it again with the "
                "same release";
     case PMETA_TRUNCATED: return "the file ends before the length in its header: copy it again";
@@ -381,6 +471,10 @@ const char *pmeta_message(pmeta_status status)
         return "labels are 0 to classes - 1, and classes at most as many as outputs; a model with "
                "many rows takes pmeta_forward and pmeta_backward";
     case PMETA_ARGUMENT: return "an argument is null, or a size is not the one that the model has";
+    case PMETA_NOT_FINITE:
+        return "samples, gradients, outputs and weights must be finite, one is not: mend the "
+               "sample, or, where the steps diverged, take other samples";
+    case PMETA_STOPPED: return "stopped by the function that pmeta_on_yield was given";
     }
     return "unknown status";
 }
