@@ -34,8 +34,13 @@ def adapted(c: Case, model: device.DeviceModel) -> bytes:
 def test_others_run_in_between_and_the_result_is_the_same(kind: str, batch: int) -> None:
     c = case(kind, "pmeta", seed=31, batch=batch)
     model = c.device()
-    calls = []
-    kept = on_yield(model, lambda: calls.append(model._m.instruction) or 0)
+    calls: list[int] = []
+
+    def note() -> int:
+        calls.append(model._m.instruction)
+        return 0
+
+    kept = on_yield(model, note)
     assert adapted(c, model) == adapted(c, c.device())
     samples = len(c.y) * model.steps
     assert len(calls) > 10 * samples
@@ -154,7 +159,8 @@ def test_a_release_build_without_high_water(tmp_path: Path) -> None:
 
 
 def test_the_struct_of_python_is_the_one_of_c(tmp_path: Path) -> None:
-    fields = ", ".join(f"offsetof(pmeta_model, {name})" for name, _ in Model._fields_)
+    names = [field[0] for field in Model._fields_]
+    fields = ", ".join(f"offsetof(pmeta_model, {name})" for name in names)
     (tmp_path / "x.c").write_text(
         '#include "pmeta.h"\n#include <stdio.h>\nint main(void) {\n'
         f"size_t at[] = {{{fields}, sizeof(pmeta_model)}};\n"
@@ -164,5 +170,5 @@ def test_the_struct_of_python_is_the_one_of_c(tmp_path: Path) -> None:
     command = [native.compiler(), f"-I{device.ENGINE}", str(tmp_path / "x.c"), "-o", str(program)]
     subprocess.run(command, check=True)
     found = subprocess.run([str(program)], check=True, capture_output=True, text=True).stdout
-    wanted = [getattr(Model, name).offset for name, _ in Model._fields_]
+    wanted = [getattr(Model, name).offset for name in names]
     assert [int(n) for n in found.split()] == [*wanted, ctypes.sizeof(Model)]
