@@ -1,6 +1,8 @@
 """One picture of any kind to uint8 pixels of one shape."""
 
+import functools
 import io
+import lzma
 import struct
 import warnings
 import zipfile
@@ -14,8 +16,12 @@ from PIL import ExifTags, Image, ImageOps
 UNREADABLE = (
     *(OSError, ValueError, SyntaxError, EOFError, RuntimeError, MemoryError),
     *(Image.DecompressionBombError, Image.DecompressionBombWarning),
-    *(struct.error, zlib.error, zipfile.BadZipFile),
+    *(struct.error, zlib.error, zipfile.BadZipFile, lzma.LZMAError),
 )
+FORMATS = ("JPEG", "PNG", "GIF", "BMP", "PPM", "WEBP", "TIFF")
+"""What is opened, by content and whatever its name: raster formats that no program is started for.
+
+Pillow knows others, and would hand an EPS to Ghostscript."""
 TURN = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -41,7 +47,7 @@ def decode(data: bytes, shape: tuple[int, int], channels: int, exact: bool = Fal
     """
     with warnings.catch_warnings():
         warnings.simplefilter("error", Image.DecompressionBombWarning)
-        with Image.open(io.BytesIO(data)) as opened:
+        with open_picture(data) as opened:
             image = _upright(opened)
     if exact and image.size != shape:
         raise DifferentSizesError(
@@ -50,6 +56,24 @@ def decode(data: bytes, shape: tuple[int, int], channels: int, exact: bool = Fal
         )
     flat = _flatten(image).convert("L" if channels == 1 else "RGB")
     return ImageOps.fit(flat, shape, Image.Resampling.BICUBIC).tobytes()
+
+
+def open_picture(data: bytes) -> Image.Image:
+    """The header of a picture in one of our formats; the one place where a picture is opened.
+
+    Raises PIL.UnidentifiedImageError for all else."""
+    return Image.open(io.BytesIO(data), formats=_formats())
+
+
+@functools.cache
+def _formats() -> tuple[str, ...]:
+    """FORMATS, and HEIF (the photos of many telephones) where pillow-heif is installed."""
+    try:
+        from pillow_heif import register_heif_opener
+    except ImportError:
+        return FORMATS
+    register_heif_opener()
+    return (*FORMATS, "HEIF")
 
 
 def orientation(image: Image.Image) -> Any:

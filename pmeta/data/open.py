@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import itertools
 import shutil
 import sys
@@ -17,7 +16,13 @@ from PIL import Image
 
 from pmeta.base import processes
 from pmeta.data.cache import Cached, cache_folder, open_or_build
-from pmeta.data.decode import UNREADABLE, DifferentSizesError, decode, orientation
+from pmeta.data.decode import (
+    UNREADABLE,
+    DifferentSizesError,
+    decode,
+    open_picture,
+    orientation,
+)
 from pmeta.data.glyphs import open_glyphs
 from pmeta.data.sources import Member, fingerprint, group, list_members, read, scan
 
@@ -140,7 +145,7 @@ def _headers(members: list[Member]) -> Iterator[tuple[str, tuple[int, int]]]:
     for member in members:
         with warnings.catch_warnings(), contextlib.suppress(*UNREADABLE):
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(io.BytesIO(read(member))) as image:
+            with open_picture(read(member)) as image:
                 on_its_side = orientation(image) in (5, 6, 7, 8)
                 yield image.mode, (image.size[::-1] if on_its_side else image.size)
 

@@ -2,11 +2,14 @@
 
 import io
 import struct
+import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
+import pmeta
 from pmeta.data.decode import decode
 from tests.helpers.pictures import encoded, three_bands
 
@@ -89,3 +92,41 @@ def test_every_mode_comes_out_grey_and_in_colour(mode):
     data = encoded(Image.new("RGB", (8, 8), "white").convert(mode), kind)
     assert (pixels(data, (4, 4), 1) >= 254).all()
     assert (pixels(data, (4, 4), 3) >= 254).all()
+
+
+EPS = (
+    b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\n"
+    b"0 0 8 8 rectfill\nshowpage\n%%EOF\n"
+)
+SPIDER = struct.pack("<27f", *[1.0] * 27) + bytes(2000)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [EPS, SPIDER, b"%PDF-1.4\n", b"BUFR" + bytes(9), b"\xd7\xcd\xc6\x9a" + bytes(80)],
+    ids=["eps", "spider", "pdf", "bufr", "wmf"],
+)
+def test_nothing_but_rasters_of_the_list_is_opened(data: bytes, monkeypatch) -> None:
+    """An EPS would start Ghostscript, and a broken SPIDER fails in ways of its own."""
+
+    def start(*args: object, **kwargs: object) -> None:
+        raise AssertionError("a picture started a program")
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    monkeypatch.setattr(subprocess, "check_call", start)
+    with pytest.raises(UnidentifiedImageError):
+        decode(data, (8, 8), 3)
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM"])
+def test_every_format_of_the_list_is_opened(kind: str) -> None:
+    file = io.BytesIO()
+    three_bands(30, 30).save(file, kind)
+    assert len(decode(file.getvalue(), (8, 8), 3)) == 8 * 8 * 3
+
+
+def test_pictures_are_opened_in_one_place() -> None:
+    """Whoever calls Pillow by another way forgets the list."""
+    root = Path(pmeta.__file__).parent
+    users = [p.name for p in root.rglob("*.py") if "Image.open(" in p.read_text()]
+    assert users == ["decode.py"]

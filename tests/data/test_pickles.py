@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pmeta.data.importers import pickles
 from pmeta.data.importers.pickles import load_dict, load_pickle
 
 
@@ -218,3 +219,66 @@ def test_a_dict_with_the_wrong_keys_says_which_were_wanted(tmp_path):
     path.write_bytes(pickle.dumps([1]))
     with pytest.raises(ValueError, match=r"x\.pkl must be a dict with a, got list\.$"):
         load_dict(path, ("a",))
+
+
+def shared_references(width: int, depth: int) -> bytes:
+    """A list of lists that are all the same one: width^depth items in a few hundred bytes."""
+    value: list[object] = [0] * width
+    for _ in range(depth):
+        value = [value] * width
+    return pickle.dumps(value, 2)
+
+
+def test_shared_references_stay_shared():
+    data = shared_references(16, 12)
+    assert len(data) < 1000
+    value = load(data)
+    for _ in range(12):
+        assert all(part is value[0] for part in value)
+        value = value[0]
+    assert value == [0] * 16
+
+
+def test_a_list_in_itself_is_refused():
+    value: list[object] = []
+    value.extend([value] * 16)
+    with pytest.raises(ValueError, match=r"^x\.pkl asks for"):
+        load(pickle.dumps(value, 2))
+
+
+def test_too_many_items_are_refused(monkeypatch):
+    monkeypatch.setattr(pickles, "MOST_ITEMS", 100)
+    assert len(load(pickle.dumps([0] * 20))) == 20
+    with pytest.raises(ValueError, match=r"asks for more than 100 operations, more than any data"):
+        load(pickle.dumps([0] * 200))
+    looped: list[object] = []
+    looped.extend([looped] * 16)  # counted again at every turn
+    with pytest.raises(ValueError, match=r"asks for more than 100 items, .*do not trust it"):
+        load(pickle.dumps(looped, 2))
+
+
+@pytest.mark.parametrize("place", [b"r\xff\xff\xff\x7f", b"p2147483647\n"])
+def test_a_memo_with_a_far_place_is_refused(place):
+    """CPython sets aside twice as many places as the largest number: here 32 GiB."""
+    with pytest.raises(ValueError, match=r"asks for place 2,147,483,647 of the memo in operation"):
+        load(b"\x80\x02N" + place + b".")
+
+
+def test_copies_without_end_are_refused(monkeypatch):
+    """encode() of one long string, named a thousand times."""
+    string = pickle.dumps("x" * 10_000, 2)[2:-1]
+    call = b"c_codecs\nencode\nq\x01X\x06\x00\x00\x00latin1q\x020"
+    again = b"h\x01h\x00h\x02\x86R0" * 1000
+    data = b"\x80\x02" + string + b"0" + call + b"0" + again + b"N."
+    assert load(data) is None
+    monkeypatch.setattr(pickles, "MOST_BYTES", 2**20)
+    with pytest.raises(
+        ValueError, match=r"asks for copies of more than its own size and 1,048,576"
+    ):
+        load(data)
+
+
+@pytest.mark.parametrize("name", [7, None, ["a"]])
+def test_a_name_that_is_no_string(name):
+    with pytest.raises(ValueError, match=r"^names in a pickle are strings, got"):
+        pickles.text(name)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 
+from pmeta.data.importers.pickles import one_line
 from pmeta.data.importers.write import Picture, write_pictures
 
 KINDS = {  # name: (module:function, pictures in the whole set, what SRC is)
@@ -48,4 +49,10 @@ def import_data(kind: str, src: Path, dst: Path) -> None:
     read: Callable[[Path], Iterator[Picture]] = getattr(
         import_module(f"pmeta.data.importers.{module}"), function
     )
-    write_pictures(read(src), kind, src, dst, total)
+    try:
+        write_pictures(read(src), kind, src, dst, total)
+    except (TypeError, LookupError, AttributeError, ArithmeticError, MemoryError) as error:
+        reason = f"{type(error).__name__}: {one_line(error)}"
+        raise ValueError(
+            f"{src} is not {kind} as it was published ({reason}): copy it again."
+        ) from None

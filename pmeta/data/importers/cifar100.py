@@ -4,13 +4,13 @@ classes split for few shots."""
 from __future__ import annotations
 
 import io
-import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from pmeta.data.importers.archives import DAMAGED, tar_members
 from pmeta.data.importers.pickles import load_dict, one_line, text
 from pmeta.data.importers.write import Picture
 
@@ -26,6 +26,8 @@ FC100 = {
     "val": "large_carnivores large_omnivores_and_herbivores non-insect_invertebrates small_mammals",
     "test": "aquatic_mammals insects medium_mammals people",
 }
+PART_BYTES = 2**28
+"""At most; the training part has 155 MB."""
 NEEDED = {
     "meta": ("fine_label_names", "coarse_label_names"),
     "train": ("data", "fine_labels", "coarse_labels"),
@@ -85,20 +87,19 @@ def _read(src: Path) -> dict[str, Any]:
                     f"{src / name} is missing: give the folder cifar-100-python or its .tar.gz."
                 )
         return {name: load_dict(src / name, needed) for name, needed in NEEDED.items()}
+    data: dict[str, bytes] = {}
     try:
-        with tarfile.open(src, "r:*") as tar:
-            found = {Path(info.name).name: info for info in tar if info.isreg()}
-            missing = [name for name in NEEDED if name not in found]
-            if missing:
-                raise ValueError(
-                    f"{src} has no {', '.join(missing)}: give cifar-100-python.tar.gz."
-                )
-            data = {name: tar.extractfile(found[name]).read() for name in NEEDED}  # type: ignore[union-attr]
-    except (tarfile.TarError, EOFError, OSError) as error:
+        for path, read in tar_members(src, PART_BYTES):
+            if Path(path).name in NEEDED:
+                data[Path(path).name] = read()
+    except DAMAGED as error:
         raise ValueError(
             f"cannot read {src} ({one_line(error)}): give cifar-100-python.tar.gz or the folder in "
             "it."
         ) from None
+    missing = [name for name in NEEDED if name not in data]
+    if missing:
+        raise ValueError(f"{src} has no {', '.join(missing)}: give cifar-100-python.tar.gz.")
     return {
         name: load_dict(io.BytesIO(data[name]), needed, f"{name} in {src}")
         for name, needed in NEEDED.items()

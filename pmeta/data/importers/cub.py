@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import re
-import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
+from pmeta.data.importers.archives import DAMAGED, Members, tar_members
 from pmeta.data.importers.pickles import one_line
 from pmeta.data.importers.write import Picture
 
@@ -41,24 +40,15 @@ def pictures(src: Path) -> Iterator[Picture]:
         )
 
 
-def _files(src: Path) -> Iterator[tuple[str, Callable[[], bytes]]]:
-    """Paths, and how to read what is there."""
+def _files(src: Path) -> Members:
     if src.is_dir():
         for path in sorted(src.rglob("images/*/*.jpg")):
             yield path.relative_to(src.parent).as_posix(), path.read_bytes
         return
     try:
-        with tarfile.open(src, "r:*") as tar:  # from front to back: a packed tar has no other order
-            for info in tar:
-                if info.isreg():
-                    yield info.name, functools.partial(_read, tar, info)
-    except (tarfile.TarError, EOFError, OSError) as error:
+        yield from tar_members(src)
+    except DAMAGED as error:
         raise ValueError(
             f"cannot read {src} ({one_line(error)}): give CUB_200_2011.tgz or the folder it "
             "unpacks to."
         ) from None
-
-
-def _read(tar: tarfile.TarFile, info: tarfile.TarInfo) -> bytes:
-    file = tar.extractfile(info)
-    return file.read() if file else b""

@@ -4,14 +4,15 @@ Vinyals et al. 2016."""
 from __future__ import annotations
 
 import re
-import zipfile
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from pmeta.data.importers.archives import DAMAGED, zip_members
 from pmeta.data.importers.write import Picture
 
 CHARACTERS = {"images_background": 964, "images_evaluation": 659}
+DRAWING_BYTES = 2**20
+"""At most; a drawing of 105 x 105 pixels has some hundred bytes."""
 VALIDATION = ("Armenian", "Bengali", "Early_Aramaic", "Hebrew", "Mkhedruli_(Georgian)")
 FIRST_OF_TEST = ("Gurmukhi", "character42")
 
@@ -36,21 +37,14 @@ def pictures(src: Path) -> Iterator[Picture]:
         path = src / f"{part}.zip"
         seen: set[str] = set()
         try:
-            with zipfile.ZipFile(path) as archive:
-                for info in archive.infolist():
-                    match = re.fullmatch(
-                        rf"{part}/([^/]+)/([^/]+)/([^/.][^/]*\.png)", info.filename
-                    )
-                    if match:
-                        alphabet, character, file = match.groups()
-                        seen.add(f"{alphabet}/{character}")
-                        yield Picture(
-                            split_of(part, alphabet, character),
-                            f"{alphabet}/{character}",
-                            file,
-                            archive.read(info),
-                        )
-        except (zipfile.BadZipFile, zlib.error, RuntimeError) as error:
+            for inside, read in zip_members(path, DRAWING_BYTES):
+                match = re.fullmatch(rf"{part}/([^/]+)/([^/]+)/([^/.][^/]*\.png)", inside)
+                if match:
+                    alphabet, character, file = match.groups()
+                    name = f"{alphabet}/{character}"
+                    seen.add(name)
+                    yield Picture(split_of(part, alphabet, character), name, file, read())
+        except DAMAGED as error:
             raise ValueError(f"cannot read {path} ({error}): copy it again.") from None
         if len(seen) != expected:
             raise ValueError(

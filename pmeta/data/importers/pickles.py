@@ -3,17 +3,25 @@
 A pickle is a program that may call whatever it can name. Here it can name a handful of things, and
 gets stand-ins written in Python for them: not even numpy's own unpickling code sees the file's
 bytes before they have been checked.
+A few bytes can also ask for containers that all hold each other, or for copies of a long string
+again and again; what is made of a pickle is therefore limited.
 """
 
 from __future__ import annotations
 
 import pickle
+import pickletools
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+
+MOST_ITEMS = 20_000_000
+"""Items of all containers together, and operations of a pickle; TieredImageNet has five million."""
+MOST_BYTES = 2**26
+"""Bytes that calls may make over and above those of the file itself."""
 
 
 def load_pickle(source: Path | BinaryIO, name: str = "") -> Any:
@@ -26,7 +34,15 @@ def load_pickle(source: Path | BinaryIO, name: str = "") -> Any:
         with open(source, "rb") as file:
             return load_pickle(file, str(source))
     try:
-        return _plain(_Unpickler(source, encoding="bytes").load(), 0)
+        start = source.tell()
+        _check_operations(source)
+        size = source.seek(0, 2) - start
+        source.seek(start)
+        return _Plain().of(_Unpickler(source, size).load(), 0)
+    except TooLargeError as error:
+        raise ValueError(
+            f"{name} asks for {error}, more than any data set we read has: do not trust it."
+        ) from None
     except ForbiddenError as error:
         raise ValueError(
             f"{name} asks for {error}, and only numpy arrays and plain containers are read: do not "
@@ -39,7 +55,23 @@ def load_pickle(source: Path | BinaryIO, name: str = "") -> Any:
         ) from None
 
 
+def _check_operations(file: BinaryIO) -> None:
+    """Not too many, and no far place in the memo: Python would set aside all that are before it."""
+    for n, (op, argument, _) in enumerate(pickletools.genops(file)):
+        if n >= MOST_ITEMS:
+            raise TooLargeError(f"more than {MOST_ITEMS:,} operations")
+        if "PUT" in op.name and isinstance(argument, int) and argument > n:
+            raise TooLargeError(f"place {argument:,} of the memo in operation {n:,}")
+
+
 def text(value: str | bytes) -> str:
+    """A name, which Python 2 wrote as bytes.
+
+    Raises ValueError for what is none."""
+    if not isinstance(value, str | bytes):
+        raise ValueError(
+            f"names in a pickle are strings, got {type(value).__name__}: copy it again."
+        )
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
@@ -70,15 +102,37 @@ class ForbiddenError(Exception):
     """The pickle named something that is not admitted."""
 
 
+class TooLargeError(Exception):
+    """The pickle asks for more than there may be."""
+
+
 class _Unpickler(pickle.Unpickler):
+    def __init__(self, file: BinaryIO, size: int):
+        super().__init__(file, encoding="bytes")
+        self.left = size + MOST_BYTES
+
+    def _spend(self, args: tuple[Any, ...]) -> None:
+        """A call copies what it is given, which the pickle may name again and again."""
+        self.left -= sum(
+            8 * len(a) if isinstance(a, list | tuple | dict | set) else len(a)
+            for a in args
+            if hasattr(a, "__len__")
+        )
+        if self.left < 0:
+            raise TooLargeError(f"copies of more than its own size and {MOST_BYTES:,} bytes")
+
     def find_class(self, module: str, name: str) -> Any:
         old_name = module.replace("numpy._core", "numpy.core").replace("__builtin__", "builtins")
         admitted = _ADMITTED.get((old_name, name))
         if admitted is None:
             raise ForbiddenError(f"{module}.{name}")
-        return lambda *args: admitted(
-            *args
-        )  # a new object each time: the pickle can set attributes of what it gets
+
+        # a new object each time: the pickle can set attributes of what it gets
+        def call(*args: Any) -> Any:
+            self._spend(args)
+            return admitted(*args)
+
+        return call
 
 
 class _Dtype:
@@ -144,18 +198,36 @@ _ADMITTED: dict[tuple[str, str], Callable[..., Any]] = {
 }
 
 
-def _plain(value: Any, depth: int) -> Any:
-    """The stand-ins replaced by the arrays they hold."""
-    if depth > 20:
-        raise ForbiddenError("containers more than 20 deep")
-    if isinstance(value, _Array):
-        return value.array
-    if isinstance(value, dict):
-        return {key: _plain(item, depth + 1) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(_plain(item, depth + 1) for item in value)
-    if isinstance(
-        value, str | bytes | bytearray | int | float | complex | np.ndarray | set | frozenset | None
-    ):
-        return value
-    raise ForbiddenError(f"an object of type {type(value).__name__}")
+class _Plain:
+    """The stand-ins replaced by the arrays they hold; what is shared stays shared."""
+
+    def __init__(self) -> None:
+        self.items = 0
+        self.done: dict[
+            int, tuple[Any, Any]
+        ] = {}  # by id: the old one, so that it lives, and the new
+
+    def of(self, value: Any, depth: int) -> Any:
+        """A value in plain containers."""
+        if depth > 20:
+            raise ForbiddenError("containers more than 20 deep")
+        if isinstance(value, _Array):
+            return value.array
+        if isinstance(value, dict | list | tuple):
+            if id(value) not in self.done:
+                self.done[id(value)] = value, self._container(value, depth)
+            return self.done[id(value)][1]
+        if isinstance(value, PLAIN):
+            return value
+        raise ForbiddenError(f"an object of type {type(value).__name__}")
+
+    def _container(self, value: dict[Any, Any] | list[Any] | tuple[Any, ...], depth: int) -> Any:
+        self.items += len(value)
+        if self.items > MOST_ITEMS:
+            raise TooLargeError(f"more than {MOST_ITEMS:,} items")
+        if isinstance(value, dict):
+            return {key: self.of(item, depth + 1) for key, item in value.items()}
+        return type(value)(self.of(item, depth + 1) for item in value)
+
+
+PLAIN = (str, bytes, bytearray, int, float, complex, np.ndarray, set, frozenset, type(None))

@@ -16,6 +16,7 @@ from PIL import Image
 from rich.console import Console
 from rich.progress import Progress
 
+from pmeta.base.files import cannot_write
 from pmeta.data.sources import Found, fingerprint, scan
 
 MARK = ".import.json"  # what the folder was made of; the dot hides it from the classes
@@ -38,14 +39,21 @@ def write_pictures(
 ) -> None:
     """Write to `dst.partial`, and rename that when all are there.
 
-    A second run skips the files of a killed first.
+    A second run skips the files of a killed first. More than `total` pictures, those that the set
+    has, are refused.
     """
     if dst.exists() and not (dst.is_dir() and not any(dst.iterdir())):
         raise ValueError(f"{dst} is there already: choose another place or remove it.")
     partial = dst.with_name(f"{dst.name}.partial")
     _begin(partial, {"kind": kind, "source": str(src.resolve()), "fingerprint": _fingerprint(src)})
     with Progress(console=Console(stderr=True), transient=True) as progress:
-        for picture in progress.track(pictures, total=total, description=f"importing {kind}"):
+        shown = progress.track(pictures, total=total, description=f"importing {kind}")
+        for i, picture in enumerate(shown):
+            if total is not None and i >= total:
+                raise ValueError(
+                    f"{kind} has {total:,} pictures, {src} has more: the source is not what it "
+                    "should be."
+                )
             _write(partial, picture)
     os.replace(partial, dst)
 
@@ -82,6 +90,7 @@ def _write(root: Path, picture: Picture) -> None:
             part in ("", ".", "..")
             or part.startswith(".")
             or any(c in part for c in '/\\\0:*?"<>|')
+            or not part.isprintable()
         ):
             raise ValueError(
                 f"{'/'.join(parts)!r} cannot be the name of a picture here: the source is not what "
@@ -90,12 +99,14 @@ def _write(root: Path, picture: Picture) -> None:
     target = root.joinpath(*parts)
     if target.exists():
         return
-    target.parent.mkdir(parents=True, exist_ok=True)
+    data = picture.content if isinstance(picture.content, bytes) else _png(picture.content)
     new = target.with_name(f".{target.name}.tmp")
-    new.write_bytes(
-        picture.content if isinstance(picture.content, bytes) else _png(picture.content)
-    )
-    os.replace(new, target)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        new.write_bytes(data)
+        os.replace(new, target)
+    except OSError as error:  # no room, or a name that is too long
+        raise cannot_write(target, error) from None
 
 
 def _png(pixels: np.ndarray) -> bytes:
