@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pmeta.base.files import write_atomically
+from pmeta.device import slots
 from pmeta.device.calls import EngineError, Model, library
 from pmeta.device.format import INPUT_TYPES, facts, with_state
 
@@ -203,6 +204,19 @@ class DeviceModel:
             self._call("pmeta_infer", sample.ctypes.data, scores.ctypes.data)
         return out[:, 0] if rows == 1 else out
 
+    @property
+    def temperature(self) -> float:
+        """What `probabilities` divides scores by; 1 where the file is not calibrated."""
+        return self._lib.pmeta_temperature(ctypes.byref(self._m))
+
+    def probabilities(self, x: np.ndarray) -> np.ndarray:
+        """How sure the model is of each class. (n, classes)"""
+        scores = self.scores(x)
+        p = np.empty((len(scores), self.classes), np.float32)
+        for row, out in zip(scores, p, strict=True):
+            self._call("pmeta_probabilities", row.ctypes.data, out.ctypes.data)
+        return p
+
     def predict(self, x: np.ndarray) -> np.ndarray:
         """The class of each sample, one of the first `classes` outputs. (n,)"""
         return self.scores(x)[..., : self.classes].argmax(-1)
@@ -236,7 +250,25 @@ class DeviceModel:
 
     def save(self, path: str | Path) -> None:
         """Write a model whose first weights are the adapted ones, whole or not at all."""
-        write_atomically(Path(path), with_state(self._data.tobytes(), self.state(), self.classes))
+        data = with_state(
+            self._data.tobytes(), self.state(), self.classes, self.facts, self.temperature
+        )
+        write_atomically(Path(path), data)
+
+    def save_state(self, path: str | Path) -> None:
+        """Keep the adapted weights in a file of two slots: after a power cut it holds the state of
+        the last call or of this one, whole."""
+        with slots.opened(Path(path), self._slot_bytes, create=True) as s:
+            self._call("pmeta_save_state", ctypes.byref(s))
+
+    def load_state(self, path: str | Path) -> None:
+        """Take the newest whole state of a file that `save_state` wrote for this model."""
+        with slots.opened(Path(path), self._slot_bytes) as s:
+            self._call("pmeta_load_state", ctypes.byref(s))
+
+    @property
+    def _slot_bytes(self) -> int:
+        return self._lib.pmeta_slot_bytes(ctypes.byref(self._m))
 
     def _labels(self, y: Sequence[int] | np.ndarray) -> np.ndarray:
         if self._m.rows != 1:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pmeta.base import native
+from pmeta.device.slots import Slots
 
 ENGINE = Path(__file__).parent / "engine"
 """The C files of the engine."""
@@ -44,6 +45,11 @@ _CALLS: dict[str, tuple[Any, ...]] = {
     "pmeta_reset": (),
     "pmeta_read_state": (c_void_p, c_size_t),
     "pmeta_write_state": (c_void_p, c_size_t),
+    "pmeta_probabilities": (c_void_p, c_void_p),
+    "pmeta_temperature": (),
+    "pmeta_save_state": (POINTER(Slots),),
+    "pmeta_load_state": (POINTER(Slots),),
+    "pmeta_slot_bytes": (),
     "pmeta_high_water": (),
 }
 """What each takes behind the model."""
@@ -66,6 +72,7 @@ def library(path: Path | None = None) -> ctypes.CDLL:
         ) from None
     for name, types in _CALLS.items():
         getattr(lib, name).argtypes = (POINTER(Model), *types)
-    lib.pmeta_high_water.restype = c_size_t
+    lib.pmeta_high_water.restype = lib.pmeta_slot_bytes.restype = c_size_t
+    lib.pmeta_temperature.restype = c_float
     lib.pmeta_message.argtypes, lib.pmeta_message.restype = (c_int,), c_char_p
     return lib

@@ -24,7 +24,7 @@ FIELDS = (
     *("arena_bytes", "infer_bytes", "state_bytes", "input_type", "input_channels", "input_plane"),
     *("outputs", "rows", "steps", "layers", "programs", "instrs", "geoms", "copies"),
     *("at_scale", "at_alpha", "at_steps", "at_programs", "at_instrs", "at_geoms", "at_copies"),
-    *("at_facts", "facts_bytes", "batch", "classes"),
+    *("at_facts", "facts_bytes", "batch", "classes", "at_temperatures"),
 )
 INPUT_TYPES = ("float32", "uint8")
 
@@ -114,12 +114,13 @@ class Contents:
     copies: Sequence[tuple[int, int, int]]
     facts: dict[str, Any]
     """For people and for Python: the engine never reads it."""
+    temperatures: Sequence[float] = ()
+    """Of the softmax behind an adaptation to 1, 2, ... samples of each class."""
 
 
 def write(contents: Contents) -> bytes:
     """The bytes of a file."""
     c = contents
-    text = json.dumps(c.facts, separators=(",", ":")).encode()
     sections = {
         "scale": np.asarray(c.scale, "<f4").tobytes(),
         "alpha": np.asarray(c.alpha, "<f4").tobytes(),
@@ -128,9 +129,8 @@ def write(contents: Contents) -> bytes:
         "instrs": _words([word for instr in c.instrs for word in instr.words()]),
         "geoms": _words([word for geom in c.geoms for word in (*geom, 0)]),
         "copies": _words([word for copy in c.copies for word in copy]),
-        "facts": text + b" " * (-len(text) % 4),
     }
-    at, body = {}, bytes(c.constants.data)
+    at, body = {"at_facts": 0, "at_temperatures": 0}, bytes(c.constants.data)
     for name, data in sections.items():
         at[f"at_{name}"] = HEADER_BYTES + len(body)
         body += data
@@ -139,17 +139,55 @@ def write(contents: Contents) -> bytes:
         "instrs": len(c.instrs),
         "geoms": len(c.geoms),
         "copies": len(c.copies),
-        "facts_bytes": len(text),
+        "facts_bytes": 0,
     }
     numbers = {"classes": 0, **c.header, **counts, **at}
     rest = _words([numbers[name] for name in FIELDS])
     rest += bytes(HEADER_BYTES - CRC_FROM - len(rest)) + body
-    return seal(MAGIC + struct.pack("<IIII", VERSION, ENDIAN_MARK, CRC_FROM + len(rest), 0) + rest)
+    data = MAGIC + struct.pack("<IIII", VERSION, ENDIAN_MARK, CRC_FROM + len(rest), 0) + rest
+    return with_facts(data, c.facts, c.temperatures)
 
 
 def seal(data: bytes) -> bytes:
     """The same bytes with a right checksum."""
     return data[: CRC_FROM - 4] + struct.pack("<I", zlib.crc32(data[CRC_FROM:])) + data[CRC_FROM:]
+
+
+def with_facts(data: bytes, facts: dict[str, Any], temperatures: Sequence[float] = ()) -> bytes:
+    """The same model with other facts, which stand last, and other temperatures before them."""
+    h, (size,) = header(data), struct.unpack_from("<I", data, CRC_FROM - 8)
+    ends = {at + -(-n // 4) * 4: at for at, n in _tail(data, h)}
+    while size in ends:  # what is replaced is not kept
+        size = ends[size]
+    new = bytearray(data[:size])  # a file may lie in a larger block of flash
+    _point(new, "at_temperatures", len(new) if len(temperatures) else 0)
+    if len(temperatures):
+        new += _words([len(temperatures)]) + np.asarray(temperatures, "<f4").tobytes()
+    text = json.dumps(facts, separators=(",", ":"), ensure_ascii=False).encode()
+    _point(new, "at_facts", len(new))
+    _point(new, "facts_bytes", len(text))
+    new += text + b" " * (-len(text) % 4)
+    struct.pack_into("<I", new, CRC_FROM - 8, len(new))
+    return seal(bytes(new))
+
+
+def _tail(data: bytes, h: dict[str, int]) -> list[tuple[int, int]]:
+    """Offset and bytes of what `with_facts` replaces."""
+    found = [(h["at_facts"], h["facts_bytes"])]
+    if h["at_temperatures"]:
+        found.append((h["at_temperatures"], 4 + 4 * len(temperatures(data))))
+    return [(at, size) for at, size in found if size]
+
+
+def _point(data: bytearray, name: str, value: int) -> None:
+    struct.pack_into("<I", data, CRC_FROM + 4 * FIELDS.index(name), value)
+
+
+def temperatures(data: bytes) -> list[float]:
+    """Those of a file that the engine has opened; none where it is not calibrated."""
+    at = header(data)["at_temperatures"]
+    count = struct.unpack_from("<I", data, at)[0] if at else 0
+    return list(struct.unpack_from(f"<{count}f", data, at + 4)) if at else []
 
 
 def header(data: bytes) -> dict[str, int]:
@@ -170,11 +208,14 @@ def copies(data: bytes) -> list[tuple[int, int, int]]:
     return list(zip(words[0::3], words[1::3], words[2::3], strict=True))
 
 
-def with_state(data: bytes, state: bytes, classes: int) -> bytes:
-    """The same model with adapted weights in place of the meta-trained ones, and its classes."""
-    (size,) = struct.unpack_from("<I", data, CRC_FROM - 8)
-    new = bytearray(data[:size])  # a file may lie in a larger block of flash
-    struct.pack_into("<I", new, CRC_FROM + 4 * FIELDS.index("classes"), classes)
+def with_state(
+    data: bytes, state: bytes, classes: int, facts: dict[str, Any], temperature: float
+) -> bytes:
+    """The same model with adapted weights in place of the meta-trained ones, and its classes.
+
+    Of its temperatures the one of the adaptation is left."""
+    new = bytearray(with_facts(data, facts, [temperature] if temperatures(data) else []))
+    _point(new, "classes", classes)
     for at, offset, length in copies(data):
         new[at : at + length] = state[offset : offset + length]
     return seal(bytes(new))

@@ -196,3 +196,31 @@ def test_inference_needs_less_than_adaptation() -> None:
 def test_the_binding_does_not_import_torch() -> None:
     code = "import sys, pmeta.device.binding; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_probabilities_are_a_softmax_at_the_temperature_of_so_many_samples(tmp_path) -> None:
+    c = case("mlp", "maml", seed=19, n=12)
+    data = flatfile.with_facts(
+        c.exported.data, flatfile.facts(c.exported.data), [4.0, 3.0, 2.0, 1.5]
+    )
+    model, x = device.DeviceModel(data), c.raw
+    for labels, temperature in (
+        ([0, 1, 2, 3, 4], 4.0),
+        ([0, 0, 1, 1, 2, 2, 2], 3.0),  # 7 samples of 3 classes: 2 of each, about
+        ([0, 0, 0, 1, 1, 1], 2.0),
+        ([0] * 6 + [1] * 6, 1.5),  # more than were fitted for
+    ):
+        model.adapt(x[: len(labels)], labels)
+        assert model.temperature == temperature
+        z = model.scores(x).astype(np.float64)[:, : max(labels) + 1] / temperature
+        e = np.exp(z - z.max(1, keepdims=True))
+        np.testing.assert_allclose(model.probabilities(x), e / e.sum(1, keepdims=True), rtol=1e-5)
+    model.save(tmp_path / "saved.pmeta")
+    saved = device.load(tmp_path / "saved.pmeta")
+    assert saved.temperature == 1.5
+    assert np.array_equal(saved.probabilities(x), model.probabilities(x))
+    model.save_state(tmp_path / "state")
+    again = device.DeviceModel(data)
+    again.load_state(tmp_path / "state")
+    assert np.array_equal(again.probabilities(x), model.probabilities(x))
+    assert c.device().temperature == 1.0

@@ -44,7 +44,6 @@ def test_the_header_in_c_has_the_same_fields() -> None:
     assert fields("pmeta_header") == [
         *("version", "endian", "file_bytes", "crc"),
         *flatfile.FIELDS,
-        "reserved",
     ]
     assert fields("pmeta_program") == list(flatfile.RawProgram._fields)
     assert fields("pmeta_geom") == [*flatfile.Geom._fields, "reserved"]
@@ -58,15 +57,40 @@ def test_names_and_shapes_come_back(data: bytes) -> None:
 
 
 def test_a_state_replaces_the_weights_and_nothing_else(data: bytes) -> None:
-    size = flatfile.header(data)["state_bytes"]
+    facts, size = flatfile.facts(data), flatfile.header(data)["state_bytes"]
     state = np.arange(size // 4, dtype="<f4").tobytes()
-    changed = flatfile.with_state(data, state, 3)
+    changed = flatfile.with_state(data, state, 3, facts, 1.0)
     assert len(changed) == len(data)
     at, offset, length = flatfile.copies(data)[0]
     assert changed[at : at + length] == state[offset : offset + length]
-    assert flatfile.facts(changed) == flatfile.facts(data)
+    assert flatfile.facts(changed) == facts
     assert flatfile.header(changed) == {**flatfile.header(data), "classes": 3}
     assert struct.unpack_from("<I", changed, 20)[0] == zlib.crc32(changed[24:])
-    assert (
-        flatfile.with_state(data + bytes([255] * 100), state, 3) == changed
-    )  # out of a larger block of flash
+    block = data + bytes([255] * 100)  # a larger block of flash
+    assert flatfile.with_state(block, state, 3, facts, 1.0) == changed
+
+
+def test_facts_and_temperatures_are_replaced_where_they_stand(data: bytes) -> None:
+    facts = {**flatfile.facts(data), "classes": ["cup", "Tüte", "鍵"]}
+    named = flatfile.with_facts(data, facts, [2.0, 1.5])
+    assert flatfile.facts(named) == facts
+    assert "Tüte".encode() in named  # as it is, so that any reader of JSON reads it
+    assert flatfile.temperatures(named) == [2.0, 1.5]
+    at = flatfile.header(named)["at_temperatures"]
+    assert struct.unpack_from("<Iff", named, at) == (2, 2.0, 1.5)
+    assert flatfile.with_facts(named, flatfile.facts(data)) == data
+    assert flatfile.temperatures(data) == []
+    assert device.DeviceModel(named).temperature == 1.5  # the last one, before any adaptation
+
+
+def test_temperatures_are_checked(data: bytes) -> None:
+    facts = flatfile.facts(data)
+    for wrong in (0.0, -1.0, float("nan"), float("inf"), 1e4):
+        with pytest.raises(device.EngineError, match="does not fit"):
+            device.DeviceModel(flatfile.with_facts(data, facts, [1.0, wrong]))
+    good = flatfile.with_facts(data, facts, [1.0])
+    at = flatfile.header(good)["at_temperatures"]
+    for count in (0, 1 << 20, 0xFFFFFFFF):
+        wrong_count = good[:at] + struct.pack("<I", count) + good[at + 4 :]
+        with pytest.raises(device.EngineError, match="does not fit"):
+            device.DeviceModel(flatfile.seal(wrong_count))

@@ -22,7 +22,7 @@ typedef struct {
     uint32_t at_facts, facts_bytes;
     uint32_t batch;   /* samples that share their scores, 0: the whole support set */
     uint32_t classes; /* outputs that are classes, the first ones; 0: all */
-    uint32_t reserved;
+    uint32_t at_temperatures; /* 0: none */
 } pmeta_header;
 
 /* Forward, backward, update and merge instructions follow one another from `first`; merging ends
@@ -85,6 +85,12 @@ static inline const pmeta_program *pmeta_programs(const pmeta_model *m)
 {
     return (const pmeta_program *)(const void *)(m->file + pmeta_head(m)->at_programs);
 }
+
+/* Go on from the checksum of the bytes before; 0 where there are none. */
+uint32_t pmeta_crc32_on(uint32_t crc, const void *data, size_t bytes);
+
+/* No adaptation is under way, so the weights are whole. */
+int pmeta_is_still(const pmeta_model *m);
 
 /* 0: no such instruction, or its numbers do not fit together */
 int pmeta_describe(pmeta_operands *o, const pmeta_model *m, const pmeta_instr *i, uint32_t rounds);

@@ -5,14 +5,14 @@
 
 static const unsigned char MAGIC[8] = {'p', 'm', 'e', 't', 'a', '\r', '\n', 0x1a};
 
-uint32_t pmeta_crc32(const void *data, size_t bytes)
+uint32_t pmeta_crc32_on(uint32_t crc, const void *data, size_t bytes)
 {
     static const uint32_t table[16] = {0x00000000, 0x1db71064, 0x3b6e20c8, 0x26d930ac,
                                        0x76dc4190, 0x6b6b51f4, 0x4db26158, 0x5005713c,
                                        0xedb88320, 0xf00f9344, 0xd6d6a3e8, 0xcb61b38c,
                                        0x9b64c2b0, 0x86d3d2d4, 0xa00ae278, 0xbdbdf21c};
     const unsigned char *p = data;
-    uint32_t crc = 0xFFFFFFFFu;
+    crc = ~crc;
     for (size_t i = 0; i < bytes; i++) {
         crc ^= p[i];
         crc = crc >> 4 ^ table[crc & 15];
@@ -21,15 +21,30 @@ uint32_t pmeta_crc32(const void *data, size_t bytes)
     return ~crc;
 }
 
+uint32_t pmeta_crc32(const void *data, size_t bytes) { return pmeta_crc32_on(0, data, bytes); }
+
 /* count items of `item` bytes at `at` lie in the file, aligned */
 static int in_file(const pmeta_header *h, uint32_t at, uint64_t count, uint64_t item)
 {
     return at % 4 == 0 && at >= sizeof(pmeta_header) && at + count * item <= h->file_bytes;
 }
 
+static int good_temperatures(const pmeta_header *h)
+{
+    if (!h->at_temperatures) return 1;
+    if (!in_file(h, h->at_temperatures, 1, 4)) return 0;
+    const uint32_t *n = (const uint32_t *)(const void *)((const char *)h + h->at_temperatures);
+    const float *t = (const float *)(const void *)(n + 1);
+    if (*n < 1 || !in_file(h, h->at_temperatures, (uint64_t)*n + 1, 4)) return 0;
+    for (uint32_t i = 0; i < *n; i++)
+        if (!(t[i] >= 1e-3f && t[i] <= 1e3f)) return 0;
+    return 1;
+}
+
 static int good_tables(const pmeta_header *h)
 {
-    return in_file(h, h->at_scale, (uint64_t)h->input_channels * 2, 4) &&
+    return good_temperatures(h) &&
+           in_file(h, h->at_scale, (uint64_t)h->input_channels * 2, 4) &&
            in_file(h, h->at_alpha, (uint64_t)h->steps * h->layers, 4) &&
            in_file(h, h->at_steps, h->steps, 4) &&
            in_file(h, h->at_programs, h->programs, sizeof(pmeta_program)) &&

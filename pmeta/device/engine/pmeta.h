@@ -50,7 +50,9 @@ typedef enum {
     PMETA_LABEL,           /* a label or a number of classes beyond the model's; or rows > 1 */
     PMETA_ARGUMENT,        /* a null pointer, or a size that does not fit */
     PMETA_NOT_FINITE,      /* a sample, a gradient, a loss or a weight is NaN or infinite */
-    PMETA_STOPPED          /* the function of pmeta_on_yield asked for it */
+    PMETA_STOPPED,         /* the function of pmeta_on_yield asked for it */
+    PMETA_NO_STATE,        /* neither slot holds a whole state of this model */
+    PMETA_STORAGE          /* a slot could not be erased, written or read back */
 } pmeta_status;
 
 enum { PMETA_FLOAT32 = 0, PMETA_UINT8 = 1 };
@@ -111,6 +113,37 @@ pmeta_status pmeta_on_yield(pmeta_model *m, int (*f)(void *context), void *conte
 pmeta_status pmeta_reset(pmeta_model *m);
 pmeta_status pmeta_read_state(const pmeta_model *m, void *state, size_t bytes);
 pmeta_status pmeta_write_state(pmeta_model *m, const void *state, size_t bytes);
+
+/* How sure the model is: the softmax over the first m.classes scores, divided by a temperature
+ * that meta-training fitted for so many support samples of a class (1 where the file has none).
+ * p has room for m.classes numbers and may be `scores` itself. */
+pmeta_status pmeta_probabilities(const pmeta_model *m, const float *scores, float *p);
+float pmeta_temperature(const pmeta_model *m);
+
+/* The adapted weights in two slots of flash, EEPROM or a file, pmeta_slot_bytes(m) or more each.
+ * A power cut at any moment leaves the state that was saved before, or the new one, whole.
+ *
+ * The callbacks return 0 when they are done. `erase` makes a whole slot writable again; NULL where
+ * writing needs no erasing. Between two erasures each page of a slot is written once at most:
+ * offsets and lengths of a write are multiples of PMETA_PAGE_BYTES. Reads may begin anywhere. */
+#define PMETA_PAGE_BYTES 256
+
+typedef struct pmeta_slots {
+    void *context;     /* the caller's own, passed on */
+    size_t slot_bytes; /* room in each of the slots 0 and 1 */
+    int (*erase)(void *context, int slot);
+    int (*write)(void *context, int slot, size_t at, const void *data, size_t bytes);
+    int (*read)(void *context, int slot, size_t at, void *data, size_t bytes);
+} pmeta_slots;
+
+size_t pmeta_slot_bytes(const pmeta_model *m);
+
+/* Not within an adaptation. Saving takes the slot without the newest state and reads it back;
+ * loading takes the newest whole state, and leaves the weights as they are where there is none.
+ * The number of classes is saved with the weights. A slot knows its model by the checksum of the
+ * file: another model's state is no state. */
+pmeta_status pmeta_save_state(const pmeta_model *m, const pmeta_slots *slots);
+pmeta_status pmeta_load_state(pmeta_model *m, const pmeta_slots *slots);
 
 /* Arena bytes that instructions have reached so far; 0 where the engine was compiled with
  * PMETA_NO_HIGH_WATER, which leaves the counting out. */

@@ -1,5 +1,6 @@
 /* Running a model: start, infer, feed, step; and the interpreter of its instructions. */
 #include "format.h"
+#include <math.h>
 #include <string.h>
 
 enum { OPENED = 1, STARTED = 2, FEEDING = 3, HALFWAY = 4 };
@@ -288,7 +289,13 @@ pmeta_status pmeta_reset(pmeta_model *m)
     for (uint32_t i = 0; i < pmeta_head(m)->copies; i++)
         memcpy(m->arena + c[i].arena_offset, m->file + c[i].file_offset, c[i].bytes);
     m->phase = STARTED;
+    m->support = 0;
     return PMETA_OK;
+}
+
+int pmeta_is_still(const pmeta_model *m)
+{
+    return m->phase == STARTED || (m->phase == FEEDING && m->step == m->steps);
 }
 
 pmeta_status pmeta_read_state(const pmeta_model *m, void *state, size_t bytes)
@@ -342,6 +349,30 @@ pmeta_status pmeta_infer(pmeta_model *m, const void *x, float *output)
     if (!run(m, pmeta_programs(m)->first, pmeta_programs(m)->forward)) return PMETA_STOPPED;
     memcpy(output, m->arena + pmeta_programs(m)->output, (size_t)m->outputs * sizeof(float));
     return all_finite(output, m->outputs) ? PMETA_OK : PMETA_NOT_FINITE;
+}
+
+/* A value for 1, 2, ... support samples of a class; the last one for more, and for a file that was
+ * saved by an adaptation. */
+float pmeta_temperature(const pmeta_model *m)
+{
+    if (!m || !m->file || !pmeta_head(m)->at_temperatures) return 1.0f;
+    const uint32_t *n = (const uint32_t *)(const void *)(m->file + pmeta_head(m)->at_temperatures);
+    const float *t = (const float *)(const void *)(n + 1);
+    const uint32_t shots = m->support ? (m->support + m->classes / 2) / m->classes : *n;
+    return t[shots < 1 ? 0 : shots < *n ? shots - 1 : *n - 1];
+}
+
+pmeta_status pmeta_probabilities(const pmeta_model *m, const float *scores, float *p)
+{
+    if (!m || !scores || !p) return PMETA_ARGUMENT;
+    if (m->phase < OPENED) return PMETA_ORDER;
+    if (m->rows != 1) return PMETA_LABEL;
+    const float t = pmeta_temperature(m);
+    float top = scores[0], sum = 0.0f;
+    for (uint32_t i = 1; i < m->classes; i++) top = scores[i] > top ? scores[i] : top;
+    for (uint32_t i = 0; i < m->classes; i++) sum += p[i] = expf((scores[i] - top) / t);
+    for (uint32_t i = 0; i < m->classes; i++) p[i] /= sum;
+    return PMETA_OK;
 }
 
 pmeta_status pmeta_classes(pmeta_model *m, uint32_t n)
@@ -475,6 +506,11 @@ const char *pmeta_message(pmeta_status status)
         return "samples, gradients, outputs and weights must be finite, one is not: mend the "
                "sample, or, where the steps diverged, take other samples";
     case PMETA_STOPPED: return "stopped by the function that pmeta_on_yield was given";
+    case PMETA_NO_STATE:
+        return "neither slot holds a whole state of this model: adapt it and save its state first";
+    case PMETA_STORAGE:
+        return "a slot could not be erased, written or read back: the state that was saved before "
+               "is still there";
     }
     return "unknown status";
 }
