@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 from rich.progress import track
 from torch import Tensor, nn
 
+from pmeta.base.console import Console
 from pmeta.base.files import write_atomically
 from pmeta.compiler.export import export
 from pmeta.cost.adaptation import Cost, cost

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import TypeVar
 
-from rich.console import Console
 from rich.progress import Progress
+
+from pmeta.base.console import Console
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from pmeta.base.errors import WorkerDiedError, for_user, how_to_install
+from pmeta.base.terminal import printable
 
 # name: (module:function that takes the arguments and may return an exit code, one line of help)
 COMMANDS = {
@@ -59,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if not for_user(error):
             raise
-        print(f"pmeta: error: {error}", file=sys.stderr)
+        print(f"pmeta: error: {printable(error, lines=True)}", file=sys.stderr)
         return 1 if isinstance(error, WorkerDiedError) else 2
 
 

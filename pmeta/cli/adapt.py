@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import tyro
 from PIL import UnidentifiedImageError
-from rich.console import Console
 from rich.table import Table
 
 from pmeta import zoo
+from pmeta.base.console import Console
+from pmeta.base.terminal import printable
 from pmeta.data.decode import UNREADABLE, decode
 from pmeta.data.sources import Member, is_hidden, read
 from pmeta.device import Adaptation, DeviceModel, EngineError, load
@@ -307,7 +308,7 @@ def show(found: dict[str, Any], terminal: bool) -> None:
     """Tables for people."""
     console = Console(width=None if terminal else 100, highlight=False)
     for name, label in found.get("predictions", {}).items():
-        print(f"{name}\t{label}")
+        print(f"{printable(name)}\t{printable(label)}")
     if "accuracy" in found:
         console.print(f"accuracy {100 * found['accuracy']:.1f} %")
     table = Table(

@@ -121,8 +121,9 @@ def _printed(setup: Setup, method: str) -> dict[str, float]:
 def show(setup: Setup, method: str, ours: dict[str, float], paper: dict[str, float]) -> None:
     """Print layers, totals beside the paper's, and what to know about them."""
     from rich import box  # late: --json starts sooner
-    from rich.console import Console
     from rich.table import Table
+
+    from pmeta.base.console import Console
 
     console = Console(highlight=False)
     title = f"{TITLES[setup.backbone]}, {METHODS[method].title}"

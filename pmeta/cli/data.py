@@ -11,6 +11,7 @@ from typing import NoReturn
 import numpy as np
 from PIL import Image
 
+from pmeta.base.terminal import printable
 from pmeta.data.cache import Cached
 from pmeta.data.importers import KINDS, import_data
 from pmeta.data.open import open_source
@@ -85,7 +86,8 @@ def info(options: argparse.Namespace) -> None:
         show(counts)
         print(f"images  {height} x {width}, {'grey' if channels == 1 else 'colour'}")
         if cached.skipped:
-            print(f"skipped {len(cached.skipped)} files, first {': '.join(cached.skipped[0])}")
+            first = printable(": ".join(cached.skipped[0]))
+            print(f"skipped {len(cached.skipped)} files, first {first}")
     if options.sheet:
         contact_sheet(cached.images, classes).save(options.sheet, format="PNG")
 

@@ -4,10 +4,10 @@ import dataclasses
 import json
 
 import tyro
-from rich.console import Console
 from rich.table import Table
 
 from pmeta import zoo
+from pmeta.base.console import Console
 from pmeta.rl.evaluate import ReturnSummary
 from pmeta.training import workers
 from pmeta.training.evaluate import Summary

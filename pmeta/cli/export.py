@@ -7,9 +7,9 @@ from typing import Annotated
 
 import torch
 import tyro
-from rich.console import Console
 from rich.table import Table
 
+from pmeta.base.console import Console
 from pmeta.base.files import write_atomically
 from pmeta.compiler.export import Exported, export
 from pmeta.data.tasks import SCALE, SHIFT

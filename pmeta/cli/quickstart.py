@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import tyro
-from rich.console import Console
 from rich.table import Table
 
+from pmeta.base.console import Console
 from pmeta.method.methods import METHODS
 from pmeta.report import figures
 from pmeta.training import workers

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from pmeta.base.files import write_atomically
+from pmeta.base.terminal import printable
 from pmeta.report.page import found, page
 from pmeta.report.read import Given, read
 
@@ -59,7 +60,7 @@ def main(argv: Sequence[str]) -> None:
         )
     given = read(options.paths)
     write_atomically(options.out, page(given, options.title).encode(errors="replace"))
-    print(told(options.out, given))
+    print(printable(told(options.out, given), lines=True))
 
 
 def told(out: Path, given: Given) -> str:

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import tyro
-from rich.console import Console
 from rich.table import Table
 
 from pmeta import zoo
+from pmeta.base.console import Console
 from pmeta.zoo import card_text as zoo_card
 
 

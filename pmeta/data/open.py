@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 from PIL import Image
 
 from pmeta.base import processes
+from pmeta.base.terminal import printable
 from pmeta.data.cache import Cached, cache_folder, open_or_build
 from pmeta.data.decode import (
     UNREADABLE,
@@ -175,6 +176,6 @@ def report_skipped(skipped: list[tuple[str, str]], total: int, shown: int = 10) 
         return
     print(f"skipped {len(skipped)} of {total} files:", file=sys.stderr)
     for path, why in skipped[:shown]:
-        print(f"  {path}: {why}", file=sys.stderr)
+        print(f"  {printable(path)}: {printable(why)}", file=sys.stderr)
     if len(skipped) > shown:
         print(f"  and {len(skipped) - shown} more", file=sys.stderr)

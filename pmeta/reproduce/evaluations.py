@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 from rich.progress import track
 
+from pmeta.base.console import Console
 from pmeta.base.files import make_folder, write_atomically
 from pmeta.rl.restore import evaluate as evaluate_best_policy
 from pmeta.training.evaluate import TaskResult, summarise

@@ -4,9 +4,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
 from rich.markdown import Markdown
 
+from pmeta.base.console import Console
+from pmeta.base.terminal import printable
 from pmeta.reproduce import figure5_picture, queue, results, tables
 from pmeta.reproduce.cells import TRAININGS, Cell
 from pmeta.reproduce.config import ReproduceConfig
@@ -115,6 +116,7 @@ def finish(asked: Sequence[str], busy: Sequence[Job], options: Options) -> None:
     for job in busy:
         print(f"{job.run.name} is left to the other process that is at work on it.")
     for path in sorted((options.out / "runs").glob("*/failed.json")):
-        print(f"{path.parent.name} failed: {queue.why_failed(path.parent)}")
+        why = printable(f"{path.parent.name} failed: {queue.why_failed(path.parent)}", lines=True)
+        print(why)
     runs = ["runs/"] if (options.out / "runs").exists() else []
     print(f"left in {options.out}/: {', '.join([*asked, *runs])}")

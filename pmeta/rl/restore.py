@@ -4,9 +4,9 @@ import dataclasses
 import sys
 
 import torch
-from rich.console import Console
 from rich.progress import track
 
+from pmeta.base.console import Console
 from pmeta.method.inner import InnerLoop
 from pmeta.method.learned import Meta
 from pmeta.network.layers import Network

@@ -5,10 +5,10 @@ import sys
 import time
 from typing import Any, Protocol
 
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
+from pmeta.base.console import Console
 from pmeta.base.errors import how_to_install
 from pmeta.cost.adaptation import Cost
 from pmeta.method.methods import Method

@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 import torch
 import tyro
-from rich.console import Console
 from rich.progress import track
 
+from pmeta.base.console import Console
 from pmeta.data.tasks import ImageSet, check_enough, open_split
 from pmeta.method import heads
 from pmeta.method.learned import Meta

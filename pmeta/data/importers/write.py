@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
-from rich.console import Console
 from rich.progress import Progress
 
+from pmeta.base.console import Console
 from pmeta.base.files import cannot_write
 from pmeta.data.sources import Found, fingerprint, scan
 
