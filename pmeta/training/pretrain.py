@@ -227,10 +227,12 @@ def validate(
 
 
 def _embed(classifier: Classifier, images: ImageSet, start: int, n: int) -> Iterator[Tensor]:
+    """The square root of the embeddings: their distances are not ruled by a few large values, which
+    a classifier does not mind and meta-training evens out."""
     w = {name[2:]: t for name, t in classifier.body().items()}
     for i in range(start, start + n, CHUNK):
         x = normalise(images.images[i : min(i + CHUNK, start + n)]).to(classifier.device)
-        yield forward(classifier.net, w, x, pool_first=True)[0].cpu()
+        yield forward(classifier.net, w, x, pool_first=True)[0].clamp(min=0).sqrt().cpu()
 
 
 class Record:

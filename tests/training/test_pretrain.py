@@ -222,3 +222,16 @@ def test_meta_training_goes_on_from_it(data: Path, tmp_path: Path) -> None:
     assert after
     for name, w in before.tensors.items():
         assert torch.allclose(after.tensors[name], w, atol=1e-9)
+
+
+def test_validation_is_not_ruled_by_a_few_large_values(data: Path) -> None:
+    images = open_split(data, "val", 24)
+    classifier = Classifier(
+        tiny(data, Path("unused")), open_split(data, "train", 24), torch.device("cpu")
+    )
+    w = {n[2:]: t for n, t in classifier.body().items()}
+    (got,) = pmeta.training.pretrain._embed(classifier, images, 0, 4)
+    x = pmeta.training.pretrain.normalise(images.images[:4])
+    raw, _ = pmeta.training.pretrain.forward(classifier.net, w, x, pool_first=True)
+    assert float(raw.detach().max()) > 1
+    torch.testing.assert_close(got**2, raw.detach().clamp(min=0))
