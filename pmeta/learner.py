@@ -14,14 +14,15 @@ from torch import Tensor, nn
 from pmeta.base.console import Console
 from pmeta.base.files import write_atomically
 from pmeta.compiler.export import export
-from pmeta.cost.adaptation import Cost, cost
+from pmeta.cost.adaptation import Cost
 from pmeta.data.tasks import SCALE, SHIFT
 from pmeta.method import methods
 from pmeta.method.inner import InnerLoop, Loss, cross_entropy
 from pmeta.method.learned import init_meta
+from pmeta.method.memory_budget import live_cost
 from pmeta.method.meta_gradient import AnyTask
 from pmeta.method.outer import Outer, Schedule
-from pmeta.method.step_sizes import freeze, mu_fw_bound, updated_layers
+from pmeta.method.step_sizes import freeze
 from pmeta.network.layers import Weights
 from pmeta.network.take_in import take_in
 from pmeta.training.run_folder import read_checkpoint, restored, write_checkpoint
@@ -172,13 +173,7 @@ class Learner:
 
     def cost(self, samples: int, batch: int = 1) -> Cost:
         """What adapting to `samples` samples takes, at most, with the layers that live now."""
-        masks, mu_fw = (
-            updated_layers(self.net, self.meta.updates()),
-            mu_fw_bound(self.net, self.method),
-        )
-        return cost(
-            self.net.ops, masks, samples, batch, mu_fw, attention=self.method.scores == "attention"
-        )
+        return live_cost(self.net, self.meta, self.method, samples, batch)
 
 
 @contextmanager

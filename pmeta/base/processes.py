@@ -14,12 +14,12 @@ from rich.progress import Progress
 
 from pmeta.base.console import Console
 
-Job = TypeVar("Job")
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
 def run(
-    function: Callable[[Job], Result], jobs: Sequence[Job], what: str, parallel: bool
+    function: Callable[[Item], Result], jobs: Sequence[Item], what: str, parallel: bool
 ) -> Iterator[Result]:
     """function(job) of every job, in order; `parallel` where the work is worth starting processes
     for."""

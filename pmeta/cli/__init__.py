@@ -22,8 +22,14 @@ COMMANDS = {
         "adapt a trained model to unseen tasks: accuracy, memory, MACs",
     ),
     "export": ("pmeta.cli.export:main", "write a trained model as one file for the device"),
-    "adapt": ("pmeta.cli.adapt:main", "adapt an exported model to a few samples, without torch"),
-    "page": ("pmeta.cli.page:main", "one HTML page in which a model is taught with pictures"),
+    "adapt": (
+        "pmeta.cli.device.adapt:main",
+        "adapt an exported model to a few samples, without torch",
+    ),
+    "page": (
+        "pmeta.cli.device.page:main",
+        "one HTML page in which a model is taught with pictures",
+    ),
     "zoo": ("pmeta.cli.zoo:main", "the trained models that come with the package"),
     "data": ("pmeta.cli.data:main", "take in a published data set, or look at one"),
     "reproduce": (

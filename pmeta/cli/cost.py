@@ -4,8 +4,8 @@ import argparse
 import json
 import re
 from collections.abc import Iterator, Sequence
-from typing import NoReturn
 
+from pmeta.base.arguments import Parser
 from pmeta.cost.macs import layer_macs
 from pmeta.cost.memory import stored_words
 from pmeta.cost.ops import WORD
@@ -35,11 +35,6 @@ ROWS = {
 }
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise ValueError(f"{message} (see pmeta cost --help).")
-
-
 def _batch(text: str) -> int | str:
     if text != "all" and not re.fullmatch(r"-?\d+", text):
         raise argparse.ArgumentTypeError(f"takes a whole number of samples, or all, got {text!r}")
@@ -50,7 +45,7 @@ def parse(argv: Sequence[str]) -> tuple[Setup, str, bool]:
     """The set-up, its method, and whether JSON is wanted.
 
     (argparse: tyro alone would take half of the start-up time.)"""
-    parser = _Parser(prog="pmeta cost", description=DESCRIPTION, allow_abbrev=False)
+    parser = Parser(prog="pmeta cost", description=DESCRIPTION, allow_abbrev=False)
     add = parser.add_argument
     add("--backbone", required=True, metavar="NAME", help=", ".join(NAMES))
     add("--method", required=True, metavar="NAME", help=", ".join(METHODS))

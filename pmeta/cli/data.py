@@ -6,11 +6,11 @@ import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
 import numpy as np
 from PIL import Image
 
+from pmeta.base.arguments import Parser
 from pmeta.base.terminal import printable
 from pmeta.data.cache import Cached
 from pmeta.data.importers import KINDS, import_data
@@ -20,14 +20,9 @@ from pmeta.data.sources import SPLITS, group, list_members, scan, split_classes
 SHEET_CLASSES, SHEET_IMAGES = 24, 12  # rows and columns of a contact sheet
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise ValueError(f"{message} (see {self.prog} --help).")
-
-
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The options of `pmeta data import` or `pmeta data info`."""
-    parser = _Parser(prog="pmeta data", description=__doc__, allow_abbrev=False)
+    parser = Parser(prog="pmeta data", description=__doc__, allow_abbrev=False)
     commands = parser.add_subparsers(dest="command", required=True, metavar="{import,info}")
     kinds = "\n".join(f"  {kind:<21}{src}" for kind, (_, _, src) in KINDS.items())
     taking = commands.add_parser(

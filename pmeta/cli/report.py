@@ -3,8 +3,8 @@
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
+from pmeta.base.arguments import Parser
 from pmeta.base.files import write_atomically
 from pmeta.base.terminal import printable
 from pmeta.report.page import found, page
@@ -16,15 +16,10 @@ EXAMPLE = """examples:
   pmeta report results runs/navigation             results of pmeta reproduce, and a run"""
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise ValueError(f"{message} (see pmeta report --help).")
-
-
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The options. (argparse: the command starts without torch and without tyro.)"""
     raw = argparse.RawDescriptionHelpFormatter
-    parser = _Parser(
+    parser = Parser(
         prog="pmeta report",
         description=__doc__,
         epilog=EXAMPLE,

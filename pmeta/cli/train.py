@@ -10,8 +10,8 @@ from pmeta.rl.config import NAMED as RL
 from pmeta.rl.config import RLConfig
 from pmeta.training.config import NAMED as IMAGES
 from pmeta.training.config import ImageConfig
-from pmeta.training.pretrain_config import NAMED as PRETRAINING
-from pmeta.training.pretrain_config import PretrainConfig
+from pmeta.training.pretraining.config import NAMED as PRETRAINING
+from pmeta.training.pretraining.config import PretrainConfig
 
 NAMED: dict[str, Any] = {**IMAGES, **PRETRAINING, **RL}
 
@@ -46,7 +46,7 @@ def main(argv: list[str]) -> None:
     if isinstance(config, RLConfig):
         from pmeta.rl.train import train
     elif isinstance(config, PretrainConfig):
-        from pmeta.training.pretrain import pretrain as train  # type: ignore[assignment]
+        from pmeta.training.pretraining.pretrain import pretrain as train  # type: ignore[assignment]
     else:
         from pmeta.training.train import train  # type: ignore[assignment]
 

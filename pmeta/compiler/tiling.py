@@ -6,7 +6,7 @@ from math import prod
 
 from pmeta.compiler.fuse import Stage
 from pmeta.compiler.ir import Model, Program, Tiling
-from pmeta.compiler.lower import program
+from pmeta.compiler.lower.program import program
 from pmeta.compiler.memory_plan import live_bytes
 
 STRIPS = (128, 64, 32)

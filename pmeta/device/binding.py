@@ -12,7 +12,7 @@ import numpy as np
 
 from pmeta.base.files import write_atomically
 from pmeta.device import slots
-from pmeta.device.calls import EngineError, Model, library
+from pmeta.device.calls import CModel, EngineError, library
 from pmeta.device.format import INPUT_TYPES, facts, with_state
 
 
@@ -35,7 +35,7 @@ class DeviceModel:
     ):
         self._lib = lib or library()
         self._data = np.frombuffer(data, np.uint8).copy()  # aligned
-        self._m = Model()
+        self._m = CModel()
         self._call("pmeta_open", self._data.ctypes.data, len(self._data))
         self._arena = np.zeros(self.arena_bytes, np.uint8) if arena is None else arena
         if not (self._arena.flags.c_contiguous and self._arena.flags.writeable):

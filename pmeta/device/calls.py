@@ -13,7 +13,7 @@ ENGINE = Path(__file__).parent / "engine"
 """The C files of the engine."""
 
 
-class Model(ctypes.Structure):
+class CModel(ctypes.Structure):
     """pmeta_model of pmeta.h."""
 
     _fields_ = tuple(
@@ -71,7 +71,7 @@ def library(path: Path | None = None) -> ctypes.CDLL:
             f"install a wheel of p-meta."
         ) from None
     for name, types in _CALLS.items():
-        getattr(lib, name).argtypes = (POINTER(Model), *types)
+        getattr(lib, name).argtypes = (POINTER(CModel), *types)
     lib.pmeta_high_water.restype = lib.pmeta_slot_bytes.restype = c_size_t
     lib.pmeta_temperature.restype = c_float
     lib.pmeta_message.argtypes, lib.pmeta_message.restype = (c_int,), c_char_p

@@ -51,7 +51,7 @@ BOUND = {
     aten.unsqueeze.default: torch.unsqueeze,
 }
 """The same by PyTorch's Python bindings, which take half the time to call."""
-METHODS = {aten.view.default: "view", aten.expand.default: "expand"}
+TENSOR_METHODS = {aten.view.default: "view", aten.expand.default: "expand"}
 """Those that are bound as methods only."""
 
 
@@ -283,8 +283,8 @@ def _share(graph: fx.Graph, recorder: Recorder) -> None:
 
 def _bind(graph: fx.Graph) -> None:
     for node in graph.nodes:
-        if node.target in METHODS:
-            node.op, node.target = "call_method", METHODS[node.target]
+        if node.target in TENSOR_METHODS:
+            node.op, node.target = "call_method", TENSOR_METHODS[node.target]
         else:
             node.target = BOUND.get(node.target, node.target)
 

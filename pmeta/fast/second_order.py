@@ -148,7 +148,7 @@ class ConvWeightGrad(Function):
         return d_g, d_x, None, None
 
 
-def normalise(x: Tensor, groups: int, eps: float) -> Tensor:
+def group_normalise(x: Tensor, groups: int, eps: float) -> Tensor:
     """x_hat = (x - mean) / sqrt(var + eps) over each group of channels of each sample: a group norm
     without its affine part."""
     return Normalise.apply(x.reshape(x.shape[0], groups, -1), eps).view_as(x)

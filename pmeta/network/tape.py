@@ -13,7 +13,7 @@ from torch.func import functional_call
 
 from pmeta.fast.norm_pool import norm_pool
 from pmeta.fast.pool_first import PoolFirst
-from pmeta.fast.second_order import Conv, Gate, normalise
+from pmeta.fast.second_order import Conv, Gate, group_normalise
 from pmeta.network.layers import BATCH_NORMS, Layer, Network, Weights
 
 
@@ -172,10 +172,10 @@ def pooled_norm(layer: Layer, x: Tensor) -> Record:
 
 def _normalised(m: nn.Module, x: Tensor) -> Tensor:
     if isinstance(m, nn.GroupNorm):
-        return normalise(x, m.num_groups, m.eps)
+        return group_normalise(x, m.num_groups, m.eps)
     assert isinstance(m, BATCH_NORMS)
     by_channel = x.transpose(0, 1)  # the batch statistics of a channel: one group of one "sample"
-    return normalise(by_channel[None], x.shape[1], m.eps)[0].transpose(0, 1)
+    return group_normalise(by_channel[None], x.shape[1], m.eps)[0].transpose(0, 1)
 
 
 def _affine(m: Any, x_hat: Tensor) -> Tensor:

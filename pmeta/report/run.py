@@ -17,7 +17,7 @@ from pmeta.paper import ADAPTATION, BACKBONES, MLPS, TABLE2, TABLE3
 from pmeta.rl.config import RLConfig
 from pmeta.training.config import ImageConfig
 
-ENVIRONMENTS = {"navigation": "2D navigation", "cheetah-velocity": "Half-Cheetah velocity"}
+ENV_TITLES = {"navigation": "2D navigation", "cheetah-velocity": "Half-Cheetah velocity"}
 ABLATED = ("scores", "clip_ratio_fw", "clip_ratio_bw", "sparse_fw", "sparse_bw", "norm", "pool")
 GLYPHS = (1, 28, 28)  # pixels of the embedded set, unless it is enlarged
 
@@ -100,7 +100,7 @@ class RunRecord:
         """What is learned with which network: runs of one set-up can be compared."""
         c = self.config
         if isinstance(c, RLConfig):
-            return f"{ENVIRONMENTS[c.env]}, {c.episodes} episodes of {c.horizon} steps"
+            return f"{ENV_TITLES[c.env]}, {c.episodes} episodes of {c.horizon} steps"
         height, width = self.image[1:] if self.image else (c.image_size, c.image_size)
         size = f"{height}x{width}" if height else "images as they are"
         backbone = BACKBONES[c.backbone] + ("" if c.channels == 32 else f" ({c.channels} channels)")

@@ -20,7 +20,7 @@ from pmeta.report.picture import (
 from pmeta.report.words import shorten
 
 Table = dict[str, Any]
-Cell = dict[str, Any]
+CellFacts = dict[str, Any]
 SCORES = ("%", "return", "")
 """Units of cells that say how well a method does, not what it costs."""
 
@@ -43,7 +43,7 @@ def entries(given: Table) -> list[tuple[str, list[Entry | None]]]:
     return [(row, [cell and _entry(cell) for cell in found]) for row, found in places]
 
 
-def _entry(cell: Cell) -> Entry:
+def _entry(cell: CellFacts) -> Entry:
     paper = "" if cell["paper"] is None else f"paper {digits(cell['paper'], cell['unit'])}"
     if cell["ours"] is None:
         return Entry("", paper, cell["missing"] or "not there yet")
@@ -61,7 +61,7 @@ def digits(value: float, unit: str) -> str:
     return f"{value:.1f}" if unit in SCORES else f"{value:.2f}" if value >= 0.05 else f"{value:.2g}"
 
 
-def behind(cell: Cell) -> str:
+def behind(cell: CellFacts) -> str:
     """What a figure of ours comes from, in words.
 
     >>> behind({"tasks": 2000, "seeds": [0], "eval_tasks": 1000, "split": "val"})
@@ -95,7 +95,7 @@ def notes(given: Table) -> list[str]:
     ]
 
 
-def differences(given: Table) -> list[Cell]:
+def differences(given: Table) -> list[CellFacts]:
     """Cells that were compared with another row on the same tasks."""
     return [c for c in given["cells"] if c.get("difference") is not None]
 
@@ -109,7 +109,7 @@ class Row(NamedTuple):
     paper: float | None
 
 
-def difference_picture(cells: list[Cell]) -> Figure:
+def difference_picture(cells: list[CellFacts]) -> Figure:
     """How much better than the reference on the same tasks, with CI95; the paper's hollow."""
     keys = ("difference", "difference_ci95", "difference_paper")
     rows = [Row(f"{c['row']}, {c['column']}", *(c[key] for key in keys)) for c in cells]

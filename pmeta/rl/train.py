@@ -8,11 +8,10 @@ import numpy as np
 import torch
 
 from pmeta.base.errors import DivergedError
-from pmeta.cost.adaptation import Cost, cost
 from pmeta.method.inner import InnerLoop
 from pmeta.method.learned import Meta, init_meta
+from pmeta.method.memory_budget import live_cost
 from pmeta.method.outer import Outer, Schedule
-from pmeta.method.step_sizes import mu_fw_bound, updated_layers
 from pmeta.network.backbones import MLPPolicy
 from pmeta.network.layers import Network
 from pmeta.network.take_in import take_in
@@ -63,7 +62,8 @@ def train(group: Group, config: RLConfig) -> dict[str, Any]:
                         config, env, outer.loop, outer.meta, (TRAIN, outer.done), tasks
                     )
                     info = outer_update(outer, data, config, group)
-                    log.update(returns(group, data, info), live_cost(net, outer.meta, config))
+                    cost = live_cost(net, outer.meta, config.method_row(), config.episodes)
+                    log.update(returns(group, data, info), cost)
                     if log.epoch_ends():
                         log.epoch(validate(group, env, net, outer.meta, config))
                     log.checkpoint()
@@ -130,13 +130,6 @@ def returns(group: Group, data: Batch, info: dict[str, float]) -> Returns:
     )
     sums = (float(total["before"]), float(total["after"]), int(total["tasks"]))
     return Returns(*sums, kl=info["kl"], gain=info["gain"], step=info["step"])
-
-
-def live_cost(net: Network, meta: Meta, config: RLConfig) -> Cost:
-    """What adaptation at batch 1 would take now, with mu_fw at its bound."""
-    row = config.method_row()
-    masks, mu_fw = updated_layers(net, meta.updates()), mu_fw_bound(net, row)
-    return cost(net.ops, masks, config.episodes, mu_fw=mu_fw, attention=row.scores == "attention")
 
 
 def validate(

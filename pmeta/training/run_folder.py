@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # what reads JSON alone starts without torch
 
     from pmeta.method.learned import Meta
 
-Settings = TypeVar("Settings", bound="DataclassInstance")
+Kind = TypeVar("Kind", bound="DataclassInstance")
 VERSIONED = ("torch", "numpy", "safetensors", "pillow")
 
 
@@ -135,7 +135,7 @@ class Run:
             )
         return config
 
-    def settings(self, kind: type[Settings]) -> Settings:
+    def settings(self, kind: type[Kind]) -> Kind:
         """The settings of the run as `kind`, the dataclass they were written from; fields it has no
         longer are left out."""
         known = {f.name for f in dataclasses.fields(kind)}

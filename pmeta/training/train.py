@@ -6,21 +6,21 @@ from typing import Any
 
 import torch
 
-from pmeta.cost.adaptation import Cost, cost
 from pmeta.data.tasks import ImageSet, Task, check_enough, open_split, sample_task
 from pmeta.method.inner import InnerLoop
 from pmeta.method.learned import Meta, init_meta
+from pmeta.method.memory_budget import fit_budget, live_cost
 from pmeta.method.meta_gradient import MetaGradient
 from pmeta.method.methods import Method
 from pmeta.method.outer import Outer, Schedule
-from pmeta.method.step_sizes import fit_budget, freeze, mu_fw_bound, updated_layers
+from pmeta.method.step_sizes import freeze
 from pmeta.network.backbones import FourConv, ResNet12, initialise
 from pmeta.network.layers import Network
 from pmeta.network.take_in import take_in
 from pmeta.training.config import ImageConfig, parse_bytes
 from pmeta.training.evaluate import TaskResult, evaluate_task, evaluation_loop
 from pmeta.training.log import Log
-from pmeta.training.pretrain_config import PretrainConfig
+from pmeta.training.pretraining.config import PretrainConfig
 from pmeta.training.run_folder import Run
 from pmeta.training.start import initial, start_from
 from pmeta.training.workers import Group
@@ -41,9 +41,8 @@ def train(group: Group, config: ImageConfig) -> dict[str, Any]:
         images = {split: open_images(config, split) for split in ("train", "val")}
         net, meta = build(config, images["train"].shape, device)
         meta = first_meta(group, run, config, net, meta)
-        choose = budget_choice(
-            net, meta, config.method_row(), config.memory_budget, config.n_way * config.n_shot
-        )
+        method, samples = config.method_row(), config.n_way * config.n_shot
+        choose = budget_choice(net, meta, method, config.memory_budget, samples)
         small = config.freeze_below * config.alpha_0
         choose = choose or (lambda meta: freeze(meta, small))
         outer = Outer(training_loop(net, config), meta, schedule(config), choose)
@@ -54,7 +53,7 @@ def train(group: Group, config: ImageConfig) -> dict[str, Any]:
                 tasks = (task(config, images["train"], i, device) for i in group.share(numbers))
                 g = add_up(group, outer.gradient(tasks))
                 outer.update(g)
-                log.update(g, live_cost(net, outer.meta, config))
+                log.update(g, live_cost(net, outer.meta, method, samples))
                 if log.epoch_ends():
                     log.epoch(validate(group, net, outer.meta, config, images["val"], device))
                 log.checkpoint()
@@ -145,19 +144,6 @@ def budget_choice(
     args = method, parse_bytes(budget), samples
     fit_budget(net, meta, *args)  # better now than late in the training
     return lambda meta: fit_budget(net, meta, *args)
-
-
-def live_cost(net: Network, meta: Meta, config: ImageConfig) -> Cost:
-    """What adaptation at batch 1 would take now, with mu_fw at its bound."""
-    masks, method = updated_layers(net, meta.updates()), config.method_row()
-    mu_fw = mu_fw_bound(net, method)
-    return cost(
-        net.ops,
-        masks,
-        config.n_way * config.n_shot,
-        mu_fw=mu_fw,
-        attention=method.scores == "attention",
-    )
 
 
 def task(

@@ -8,12 +8,12 @@ import time
 
 import pytest
 
-from pmeta.base import processes as pool
+from pmeta.base import processes
 
 
 @pytest.mark.parametrize("parallel", [False, True])
 def test_results_come_in_order(parallel):
-    assert list(pool.run(abs, [-3, 2, -1], "counting", parallel)) == [3, 2, 1]
+    assert list(processes.run(abs, [-3, 2, -1], "counting", parallel)) == [3, 2, 1]
 
 
 def process_id(_):
@@ -21,12 +21,12 @@ def process_id(_):
 
 
 def test_parallel_means_other_processes():
-    assert os.getpid() not in pool.run(process_id, [1, 2, 3], "asking", parallel=True)
-    assert set(pool.run(process_id, [1, 2, 3], "asking", parallel=False)) == {os.getpid()}
+    assert os.getpid() not in processes.run(process_id, [1, 2, 3], "asking", parallel=True)
+    assert set(processes.run(process_id, [1, 2, 3], "asking", parallel=False)) == {os.getpid()}
 
 
 def in_a_daemon(queue):
-    queue.put(list(pool.run(abs, [-1], "counting", parallel=True)))
+    queue.put(list(processes.run(abs, [-1], "counting", parallel=True)))
 
 
 def test_a_daemon_works_alone():
@@ -44,7 +44,7 @@ def leave_a_trace(path):
 
 
 def broken_off(jobs):
-    for _ in pool.run(leave_a_trace, jobs, "waiting", parallel=True):
+    for _ in processes.run(leave_a_trace, jobs, "waiting", parallel=True):
         raise RuntimeError("enough")
 
 
@@ -55,7 +55,7 @@ def test_after_an_error_the_rest_is_not_done(tmp_path):
 
 
 CODE = (
-    "from pmeta.base import processes as pool\nprint(list(pool.run(abs, [-1, -2], 'counting', "
+    "from pmeta.base import processes\nprint(list(processes.run(abs, [-1, -2], 'counting', "
     "parallel=True)))"
 )
 

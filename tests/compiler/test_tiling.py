@@ -7,7 +7,7 @@ import torch
 
 from pmeta.compiler.fuse import split
 from pmeta.compiler.ir import Model, Program, Tiling
-from pmeta.compiler.lower import program
+from pmeta.compiler.lower.program import program
 from pmeta.compiler.memory_plan import live_bytes
 from pmeta.compiler.read_model import read_graph
 from pmeta.compiler.tiling import _rounds, lay_out

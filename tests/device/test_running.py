@@ -12,7 +12,7 @@ import pytest
 
 from pmeta import device
 from pmeta.base import native
-from pmeta.device.calls import Model
+from pmeta.device.calls import CModel
 from tests.helpers.device_models import Case, case
 
 YIELD = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
@@ -159,7 +159,7 @@ def test_a_release_build_without_high_water(tmp_path: Path) -> None:
 
 
 def test_the_struct_of_python_is_the_one_of_c(tmp_path: Path) -> None:
-    names = [field[0] for field in Model._fields_]
+    names = [field[0] for field in CModel._fields_]
     fields = ", ".join(f"offsetof(pmeta_model, {name})" for name in names)
     (tmp_path / "x.c").write_text(
         '#include "pmeta.h"\n#include <stdio.h>\nint main(void) {\n'
@@ -170,5 +170,5 @@ def test_the_struct_of_python_is_the_one_of_c(tmp_path: Path) -> None:
     command = [native.compiler(), f"-I{device.ENGINE}", str(tmp_path / "x.c"), "-o", str(program)]
     subprocess.run(command, check=True)
     found = subprocess.run([str(program)], check=True, capture_output=True, text=True).stdout
-    wanted = [getattr(Model, name).offset for name in names]
-    assert [int(n) for n in found.split()] == [*wanted, ctypes.sizeof(Model)]
+    wanted = [getattr(CModel, name).offset for name in names]
+    assert [int(n) for n in found.split()] == [*wanted, ctypes.sizeof(CModel)]

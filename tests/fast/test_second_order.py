@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
 from pmeta.base.conv_shape import ConvShape
-from pmeta.fast.second_order import Conv, ConvInputGrad, ConvWeightGrad, Gate, normalise
+from pmeta.fast.second_order import Conv, ConvInputGrad, ConvWeightGrad, Gate, group_normalise
 from tests.helpers.nets import generator
 
 CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], ConvShape]] = {
@@ -114,7 +114,7 @@ def test_a_gate_opens_after_an_error() -> None:
 def test_normalise_is_pytorchs(shape: tuple[int, ...], groups: int) -> None:
     x, g = draw(*shape, seed=1), draw(*shape, seed=2)
     results = []
-    for x_hat in (normalise(x, groups, 1e-5), F.group_norm(x, groups, eps=1e-5)):
+    for x_hat in (group_normalise(x, groups, 1e-5), F.group_norm(x, groups, eps=1e-5)):
         (gx,) = torch.autograd.grad((x_hat * g).sum(), [x], create_graph=True)
         results.append(
             (x_hat, gx, *torch.autograd.grad(gx.pow(3).sum() + x_hat.pow(3).sum(), [x, g]))
@@ -124,20 +124,20 @@ def test_normalise_is_pytorchs(shape: tuple[int, ...], groups: int) -> None:
 
 def test_normalise_gradients() -> None:
     x = draw(2, 4, 3, seed=1)
-    assert gradcheck(lambda x: normalise(x, 2, 1e-3), (x,))
-    assert gradgradcheck(lambda x: normalise(x, 2, 1e-3), (x,))
+    assert gradcheck(lambda x: group_normalise(x, 2, 1e-3), (x,))
+    assert gradgradcheck(lambda x: group_normalise(x, 2, 1e-3), (x,))
 
 
 def test_normalise_of_integers() -> None:
     """(0, 6, 0, 6) has mean 3 and variance 9; with eps = 16 the standard deviation is 5."""
-    x_hat = normalise(torch.tensor([[0.0, 6.0, 0.0, 6.0]]), 1, 16.0)
+    x_hat = group_normalise(torch.tensor([[0.0, 6.0, 0.0, 6.0]]), 1, 16.0)
     torch.testing.assert_close(x_hat, torch.tensor([[-0.6, 0.6, -0.6, 0.6]]))
 
 
 def test_normalise_of_a_strided_tensor() -> None:
     x = draw(2, 3, 4, seed=1).transpose(1, 2)  # (2, 4, 3), not contiguous
     torch.testing.assert_close(
-        normalise(x, 2, 1e-5), F.group_norm(x, 2, eps=1e-5), rtol=1e-12, atol=1e-12
+        group_normalise(x, 2, 1e-5), F.group_norm(x, 2, eps=1e-5), rtol=1e-12, atol=1e-12
     )
 
 
@@ -146,7 +146,7 @@ def test_normalise_can_be_differentiated_further() -> None:
     x, g = draw(2, 4, 3, seed=1), draw(2, 4, 3, seed=2)
 
     def input_gradient(x: Tensor, g: Tensor) -> Tensor:
-        return torch.autograd.grad((normalise(x, 2, 1e-3) * g).sum(), x, create_graph=True)[0]
+        return torch.autograd.grad((group_normalise(x, 2, 1e-3) * g).sum(), x, create_graph=True)[0]
 
     assert gradgradcheck(input_gradient, (x, g))
 

@@ -149,3 +149,18 @@ NETS: dict[str, Callable[[], tuple[Network, tuple[int, ...]]]] = {
 
 def draw(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=generator(seed), dtype=torch.float64)
+
+
+def meta_with(net: Network, alpha: list[list[float]], mask: list[list[bool]] | None = None) -> Meta:
+    values = torch.tensor(alpha)
+    return Meta(
+        net.weights(),
+        values,
+        {},
+        torch.tensor(mask) if mask else torch.ones_like(values, dtype=torch.bool),
+    )
+
+
+def two_linear() -> Network:
+    """4 inputs, 3 hidden units, 2 outputs; the layers are called 0 and 2."""
+    return take_in(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)), torch.zeros(1, 4))

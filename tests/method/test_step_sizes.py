@@ -1,48 +1,26 @@
-"""Learned sparse step sizes: the Lasso by hand, what a freeze leaves, and budgets that are kept."""
-
-import math
+"""Learned sparse step sizes: the Lasso by hand, and what a freeze leaves."""
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from pmeta.cost.memory import peak_words
-from pmeta.cost.ops import layer_names
-from pmeta.method.learned import Meta, init_meta
 from pmeta.method.methods import METHODS, Method
 from pmeta.method.step_sizes import (
-    fit_budget,
     freeze,
     input_kib,
     lasso_gradient,
     mu_fw_bound,
     updated_layers,
 )
-from pmeta.network.backbones import FourConv, MLPPolicy
+from pmeta.network.backbones import MLPPolicy
 from pmeta.network.layers import Network
 from pmeta.network.take_in import take_in
 from tests.helpers import nets
 
 
-def meta_with(net: Network, alpha: list[list[float]], mask: list[list[bool]] | None = None) -> Meta:
-    values = torch.tensor(alpha)
-    return Meta(
-        net.weights(),
-        values,
-        {},
-        torch.tensor(mask) if mask else torch.ones_like(values, dtype=torch.bool),
-    )
-
-
 @pytest.fixture(scope="module")
 def two() -> Network:
-    """4 inputs, 3 hidden units, 2 outputs; the layers are called 0 and 2."""
-    return take_in(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)), torch.zeros(1, 4))
-
-
-@pytest.fixture(scope="module")
-def residual() -> Network:
-    return nets.network(nets.Residual(), (2, 6, 6))
+    return nets.two_linear()
 
 
 def test_inputs_in_kib_a_sample() -> None:
@@ -69,7 +47,7 @@ def test_gradient_of_the_lasso_by_hand() -> None:
 
 
 def test_freeze_keeps_what_is_not_small(two: Network) -> None:
-    frozen = freeze(meta_with(two, [[0.2, 0.1], [0.05, 0.3]]), 0.1)
+    frozen = freeze(nets.meta_with(two, [[0.2, 0.1], [0.05, 0.3]]), 0.1)
     assert frozen.mask.tolist() == [[True, True], [False, True]]
     assert torch.equal(frozen.alpha, torch.tensor([[0.2, 0.1], [0.0, 0.3]]))
 
@@ -86,7 +64,7 @@ def test_freeze_keeps_what_is_not_small(two: Network) -> None:
 def test_freeze_leaves_at_least_one_step_size(
     two: Network, alpha: list[list[float]], mask: list[list[bool]] | None, left: tuple[int, int]
 ) -> None:
-    frozen = freeze(meta_with(two, alpha, mask), 0.1)
+    frozen = freeze(nets.meta_with(two, alpha, mask), 0.1)
     assert frozen.mask.nonzero().tolist() == [list(left)]
     assert float(frozen.alpha[left]) == pytest.approx(alpha[left[0]][left[1]])
     assert int((frozen.alpha > 0).sum()) <= 1
@@ -105,91 +83,3 @@ def test_bound_of_mu_fw_by_method(two: Network) -> None:
     assert mu_fw_bound(two, METHODS["pmeta-lr"]) == {}
     assert mu_fw_bound(two, Method("backward only", scores="attention", clip_ratio_fw=None)) == {}
     assert mu_fw_bound(two, Method("sparse x", scores="attention", sparse_fw="x")) == {}
-
-
-# In words, batch 1 of 5 samples. Both layers: x is stored (4), a bit of the ReLU (1), its output
-# (3); at the backward pass of the head g(y) and g(x) beside that (5); accumulators 15 + 8: 36
-# words. The head alone: 7 at the first layer, 8: 15 words. The first layer alone: 4 + 1 stored,
-# 3 + 2 at the head, 15: 25 words.
-@pytest.mark.parametrize(
-    ("alpha", "budget", "kept"),
-    [
-        ([0.1, 0.1], 144, [True, True]),
-        ([0.1, 0.1], 143, [False, True]),  # 0.1 / (5 + 15) words is less than 0.1 / (3 + 8)
-        ([0.2, 0.1], 143, [True, False]),  # 0.2 / 20 is more than 0.1 / 11
-        ([0.2, 0.1], 100, [True, False]),
-        ([0.2, 0.1], 99, [False, True]),  # the first layer does not fit even alone
-        ([0.2, 0.0], 99, [False, True]),  # rather a step size that was zero than none at all
-        ([0.1, 0.1], 60, [False, True]),
-    ],
-)
-def test_budget_by_hand(two: Network, alpha: list[float], budget: int, kept: list[bool]) -> None:
-    fitted = fit_budget(two, meta_with(two, [alpha]), METHODS["pmeta-lr"], budget, samples=5)
-    assert fitted.mask.tolist() == [kept]
-    assert fitted.alpha.tolist() == [
-        pytest.approx([a * k for a, k in zip(alpha, kept, strict=True)])
-    ]
-
-
-def test_a_budget_that_cannot_be_met(two: Network) -> None:
-    message = (
-        "^memory budget of 59 bytes is too small to update any layer: 2 alone takes 60, "
-        "give at least that.$"
-    )
-    with pytest.raises(ValueError, match=message):
-        fit_budget(two, meta_with(two, [[0.1, 0.1]]), METHODS["pmeta-lr"], 59, samples=5)
-
-
-def exact_peak(net: Network, update: list[str], method: Method, samples: int) -> float:
-    attention = method.scores == "attention"
-    return 4 * peak_words(net.ops, update, 1, samples, mu_fw_bound(net, method), "exact", attention)
-
-
-@pytest.mark.parametrize("method", ["pmeta-lr", "pmeta"])
-def test_every_step_fits_in_the_exact_accounting(residual: Network, method: str) -> None:
-    row = METHODS[method]
-    meta = nets.meta_of(residual, row)
-    names = layer_names(residual.ops)
-    full = exact_peak(residual, names, row, 5)
-    least = min(exact_peak(residual, [name], row, 5) for name in names)
-    sizes: list[Tensor] = []
-    for budget in torch.linspace(least, full, 9).ceil().int().tolist():
-        fitted = fit_budget(residual, meta, row, budget, samples=5)
-        peaks = [
-            exact_peak(residual, update, row, 5)
-            for update in updated_layers(residual, fitted.updates())
-        ]
-        assert max(peaks) <= budget
-        assert fitted.mask.any()
-        sizes.append(fitted.mask.sum())
-    assert sizes[-1] == meta.mask.numel()
-    assert sizes[0] < sizes[4] < sizes[-1]
-    with pytest.raises(ValueError, match="too small to update any layer"):
-        fit_budget(residual, meta, row, math.ceil(least) - 1, samples=5)
-
-
-def test_more_memory_keeps_no_fewer_layers() -> None:
-    """Low layers share what they drag along, so that each of them seems free beside the others."""
-    net = take_in(FourConv(5, (3, 84, 84)), torch.zeros(1, 3, 84, 84))
-    meta = init_meta(net, METHODS["pmeta-lr"], 1, 0.1, nets.generator())
-    kept = {
-        kb: updated_layers(
-            net, fit_budget(net, meta, METHODS["pmeta-lr"], 1000 * kb, samples=5).updates()
-        )[0]
-        for kb in (910, 930, 945, 960, 1000, 1040, 1500, 1900, 1940, 1995, 2100)
-    }
-    assert kept[945] == ["norm2", "norm3", "norm4", "fc"]
-    assert kept[1940] == ["conv2", "norm2", "conv3", "norm3", "conv4", "norm4", "fc"]
-    counts = [len(layers) for layers in kept.values()]
-    assert counts == sorted(counts)
-    assert counts[-1] == 9
-
-
-def test_parameters_that_stand_alone_cost_nothing() -> None:
-    net = take_in(MLPPolicy(2, 2, (8,)), torch.zeros(1, 32, 2), extra=("log_std",))
-    meta = init_meta(net, METHODS["pmeta-lr"], 1, 0.1, nets.generator())
-    least = math.ceil(
-        min(exact_peak(net, [name], METHODS["pmeta-lr"], 3) for name in layer_names(net.ops))
-    )
-    fitted = fit_budget(net, meta, METHODS["pmeta-lr"], least, samples=3)
-    assert fitted.mask.tolist() == [[False, True, True]]

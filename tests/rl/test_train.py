@@ -17,6 +17,7 @@ from pmeta.cli import evaluate as evaluate_command
 from pmeta.cli import main
 from pmeta.cli import train as train_command
 from pmeta.method.learned import Meta
+from pmeta.method.memory_budget import live_cost
 from pmeta.rl import restore as rl_restore
 from pmeta.rl import train as rl_train
 from pmeta.rl.config import NAMED, RLConfig
@@ -27,7 +28,6 @@ from pmeta.rl.train import (
     TRAIN,
     VALIDATION,
     build,
-    live_cost,
     make_env,
     run_tasks,
     schedule,
@@ -287,7 +287,7 @@ def test_too_large_a_step_size_is_told_in_one_line(tmp_path, capsys):
 def test_memory_and_macs_of_table_3(name, method, mb, gmac):
     config = dataclasses.replace(NAMED[name], method=method)
     net, meta = build(config, make_env(config))
-    found = live_cost(net, meta, config)
+    found = live_cost(net, meta, config.method_row(), config.episodes)
     assert round(found.memory_mb, 2) == mb
     assert round(found.gmac, 2) == gmac
 

@@ -6,9 +6,9 @@ It goes down to the first updated layer, stage by stage.
 from math import prod
 from typing import Any, NamedTuple
 
-from pmeta.compiler.emitter import Emitter, Size
 from pmeta.compiler.fuse import Stage
 from pmeta.compiler.ir import ACTS, LANES, NOTHING, Instr, Ref, instr
+from pmeta.compiler.lower.emitter import Emitter, Size
 from pmeta.compiler.read_model import Node
 from pmeta.device.format import Geom
 

@@ -2,9 +2,9 @@
 
 from math import prod
 
-from pmeta.compiler.emitter import Emitter
 from pmeta.compiler.fuse import Stage
 from pmeta.compiler.ir import ACTS, NOTHING, Instr, Ref, instr
+from pmeta.compiler.lower.emitter import Emitter
 from pmeta.compiler.read_model import Node
 
 Shape = tuple[int, ...]

@@ -8,10 +8,10 @@ maximum.
 
 from math import prod
 
-from pmeta.compiler.emitter import Emitter
 from pmeta.compiler.ir import Model, Program, Tiling
-from pmeta.compiler.lower_backward import stage_backward
-from pmeta.compiler.lower_forward import compact, stage_forward
+from pmeta.compiler.lower.backward import stage_backward
+from pmeta.compiler.lower.emitter import Emitter
+from pmeta.compiler.lower.forward import compact, stage_forward
 
 
 def program(model: Model, live: frozenset[str], tiling: Tiling) -> Program:

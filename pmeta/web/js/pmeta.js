@@ -16,7 +16,7 @@ const MODEL_BYTES = 256; // room for the struct: more than it takes
 const PAGE = 65536;
 const INPUT_TYPES = ["float32", "uint8"];
 /** Of the header in docs/format.md. */
-const AT = { fileBytes: 16, crc: 20, crcFrom: 24, copies: 76, atCopies: 104, atMeta: 108, metaBytes: 112, classes: 120 };
+const AT = { fileBytes: 16, crc: 20, crcFrom: 24, copies: 76, atCopies: 104, atFacts: 108, factsBytes: 112, classes: 120 };
 
 /** A call that the engine refused, or a file that it cannot take; the message is for the user. */
 export class PmetaError extends Error {}
@@ -40,7 +40,7 @@ export class Model {
     this._file = this._take(file.length);
     this._bytes(this._file, file.length).set(file);
     this._call("pmeta_open", this._file, file.length);
-    this.meta = this._readMeta();
+    this.facts = this._readFacts();
     const arena = this._take(this.arenaBytes);
     this._call("pmeta_start", arena, this.arenaBytes);
     this._sample = this._take(this._field("input_bytes"));
@@ -66,10 +66,10 @@ export class Model {
   /** "float32" or "uint8". */
   get inputType() { return INPUT_TYPES[this._field("input_type")]; }
   /** Of one sample, as (channels, height, width). */
-  get inputShape() { return this.meta.input_shape; }
+  get inputShape() { return this.facts.input_shape; }
   /** The names that the file gives its classes; there may be none. */
   get names() {
-    const names = this.meta.classes;
+    const names = this.facts.classes;
     return Array.isArray(names) && names.every((name) => typeof name === "string") ? names : [];
   }
   /** Whether the file was saved behind an adaptation. */
@@ -81,7 +81,7 @@ export class Model {
     const classes = this._checkSupport(samples, labels);
     this.reset();
     try {
-      this._call("pmeta_classes", this.meta.repeated === true ? classes : this.outputs);
+      this._call("pmeta_classes", this.facts.repeated === true ? classes : this.outputs);
       this._call("pmeta_begin", samples.length);
       for (let step = 1; step <= this.steps; step++) {
         const start = performance.now();
@@ -139,9 +139,9 @@ export class Model {
   /** A .pmeta file whose weights are the adapted ones, with the names of its classes. */
   save(names = []) {
     const { weights, classes } = this.state();
-    const metaIsLast = this._word(AT.atMeta) + this._word(AT.metaBytes) + 3 >= this._word(AT.fileBytes);
-    const head = this._bytes(this._file, this._word(metaIsLast ? AT.atMeta : AT.fileBytes)).slice();
-    const text = new TextEncoder().encode(JSON.stringify({ ...this.meta, classes: names }));
+    const factsAreLast = this._word(AT.atFacts) + this._word(AT.factsBytes) + 3 >= this._word(AT.fileBytes);
+    const head = this._bytes(this._file, this._word(factsAreLast ? AT.atFacts : AT.fileBytes)).slice();
+    const text = new TextEncoder().encode(JSON.stringify({ ...this.facts, classes: names }));
     const file = new Uint8Array(head.length + text.length + (-text.length & 3)).fill(32);
     file.set(head);
     file.set(text, head.length);
@@ -151,8 +151,8 @@ export class Model {
     }
     const words = new DataView(file.buffer);
     words.setUint32(AT.classes, classes, true);
-    words.setUint32(AT.atMeta, head.length, true);
-    words.setUint32(AT.metaBytes, text.length, true);
+    words.setUint32(AT.atFacts, head.length, true);
+    words.setUint32(AT.factsBytes, text.length, true);
     words.setUint32(AT.fileBytes, file.length, true);
     words.setUint32(AT.crc, this._crc(file.subarray(AT.crcFrom)), true);
     return file;
@@ -162,7 +162,7 @@ export class Model {
   weights() {
     const { weights } = this.state();
     let at = 0;
-    return Object.fromEntries(this.meta.state.map(({ name, shape }) => {
+    return Object.fromEntries(this.facts.state.map(({ name, shape }) => {
       const values = new Float32Array(weights.buffer, at, product(shape));
       at += values.byteLength;
       return [name, values];
@@ -247,17 +247,17 @@ export class Model {
   }
 
   /** What the file says of itself in JSON. The engine does not read it, so it is checked against the header here. */
-  _readMeta() {
+  _readFacts() {
     try {
-      const text = this._bytes(this._file + this._word(AT.atMeta), this._word(AT.metaBytes)).slice();
-      const meta = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(text));
-      const shapes = [meta.input_shape, ...meta.state.map((entry) => entry.shape)];
+      const text = this._bytes(this._file + this._word(AT.atFacts), this._word(AT.factsBytes)).slice();
+      const facts = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(text));
+      const shapes = [facts.input_shape, ...facts.state.map((entry) => entry.shape)];
       const sizes = shapes.flat().every((n) => Number.isInteger(n) && n > 0);
       const [sample, ...weights] = shapes.map(product);
       const state = 4 * weights.reduce((sum, n) => sum + n, 0);
       const fits = sample * (this.inputType === "uint8" ? 1 : 4) === this._field("input_bytes");
-      const named = meta.state.every((entry) => typeof entry.name === "string");
-      if (sizes && fits && named && state <= this.stateBytes && this.stateBytes < state + 16) return meta;
+      const named = facts.state.every((entry) => typeof entry.name === "string");
+      if (sizes && fits && named && state <= this.stateBytes && this.stateBytes < state + 16) return facts;
     } catch { /* told below */ }
     throw new PmetaError("the names and shapes in the file do not fit its header: write it again with pmeta export.");
   }

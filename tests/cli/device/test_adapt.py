@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 
 from pmeta import cli, device
-from pmeta.cli import adapt as adapt_command
+from pmeta.cli.device import adapt as adapt_command
 from pmeta.compiler.export import export
 from pmeta.method.methods import METHODS
 from pmeta.network.backbones import FourConv, initialise

@@ -6,7 +6,7 @@ import re
 import pytest
 import torch
 
-from pmeta.training.centroids import nearest_centroid
+from pmeta.training.pretraining.centroids import nearest_centroid
 
 
 def test_what_is_random_is_classified_by_chance() -> None:

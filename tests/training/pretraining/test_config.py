@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pmeta.training.pretrain_config import PretrainConfig
+from pmeta.training.pretraining.config import PretrainConfig
 
 
 @pytest.mark.parametrize(

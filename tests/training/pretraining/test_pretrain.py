@@ -13,13 +13,16 @@ import torch.nn.functional as F
 from PIL import Image
 from torch.func import functional_call
 
-import pmeta.training.pretrain
+import pmeta.training.pretraining.log
+import pmeta.training.pretraining.pretrain
 from pmeta.data.tasks import open_split
 from pmeta.network.backbones import FourConv
 from pmeta.training import workers
 from pmeta.training.config import ImageConfig
-from pmeta.training.pretrain import Classifier, Record, drawn, pretrain
-from pmeta.training.pretrain_config import PretrainConfig
+from pmeta.training.pretraining.classifier import Classifier
+from pmeta.training.pretraining.config import PretrainConfig
+from pmeta.training.pretraining.log import PretrainLog
+from pmeta.training.pretraining.pretrain import drawn, pretrain
 from pmeta.training.run_folder import Run
 from pmeta.training.train import train
 from pmeta.training.workers import Group
@@ -89,7 +92,7 @@ def test_stopped_it_goes_on_to_the_same_bits(
             raise KeyboardInterrupt
         update(self, *args)
 
-    monkeypatch.setattr(pmeta.training.pretrain, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(pmeta.training.pretraining.log, "CHECKPOINT_SECONDS", 0.0)
     monkeypatch.setattr(Classifier, "update", stopping)
     with pytest.raises(KeyboardInterrupt):
         pretrain(Group(), tiny(data, tmp_path / "parts"))
@@ -187,7 +190,9 @@ def test_the_score_that_chooses_is_the_mean_over_shots(data: Path, tmp_path: Pat
     images = open_split(data, "train", 24)
     with Run(tmp_path / "run") as run:
         run.start({}, ())
-        record = Record(run, Group(), Classifier(tiny(data, tmp_path), images, torch.device("cpu")))
+        record = PretrainLog(
+            run, Group(), Classifier(tiny(data, tmp_path), images, torch.device("cpu"))
+        )
         for one, five in ((40.0, 50.0), (44.0, 47.0), (30.0, 59.0)):
             record.classifier.done += record.classifier.per_epoch
             record.epoch(
@@ -230,8 +235,8 @@ def test_validation_is_not_ruled_by_a_few_large_values(data: Path) -> None:
         tiny(data, Path("unused")), open_split(data, "train", 24), torch.device("cpu")
     )
     w = {n[2:]: t for n, t in classifier.body().items()}
-    (got,) = pmeta.training.pretrain._embed(classifier, images, 0, 4)
-    x = pmeta.training.pretrain.normalise(images.images[:4])
-    raw, _ = pmeta.training.pretrain.forward(classifier.net, w, x, pool_first=True)
+    (got,) = pmeta.training.pretraining.pretrain._embed(classifier, images, 0, 4)
+    x = pmeta.training.pretraining.pretrain.normalise(images.images[:4])
+    raw, _ = pmeta.training.pretraining.pretrain.forward(classifier.net, w, x, pool_first=True)
     assert float(raw.detach().max()) > 1
     torch.testing.assert_close(got**2, raw.detach().clamp(min=0))

@@ -1,0 +1,1 @@
+"""Commands that run where a model is used: they need the engine and no torch."""

@@ -1,0 +1,1 @@
+"""Pre-training before meta-training: an ordinary classifier, validated by nearest centroids."""

@@ -1,0 +1,124 @@
+"""The classifier of a pre-training: its loss, its gradient, and AdamW."""
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pmeta.data.tasks import ImageSet
+from pmeta.method.outer import adam_step
+from pmeta.network.layers import Network
+from pmeta.network.take_in import take_in
+from pmeta.network.tape import forward
+from pmeta.training.pretraining.config import PretrainConfig
+from pmeta.training.train import new_model
+
+CHUNK = 16
+"""Images that run through the network at once: their activations fit in the cache of a core."""
+WARM_UP = 0.1
+"""Share of the updates over which the step size rises."""
+
+
+class Classifier:
+    """The network without its head, a head for the training classes, and the moments of AdamW."""
+
+    def __init__(self, config: PretrainConfig, images: ImageSet, device: torch.device):
+        self.config, self.device, self.done = config, device, 0
+        self.per_epoch = int(images.counts.sum()) // config.batch
+        generator = torch.Generator().manual_seed(config.seed)
+        crop = (images.shape[0], config.crop_size, config.crop_size)
+        model: Any = new_model(config, len(images.classes), crop, "group", generator)
+        head, model.fc = model.fc, nn.Identity()
+        self.net: Network = take_in(model.to(device), torch.zeros(1, *crop, device=device))
+        body = {f"w/{name}": t for name, t in self.net.weights().items()}
+        own = {"head/weight": head.weight.detach(), "head/bias": head.bias.detach()}
+        self.tensors = {name: t.clone().to(device) for name, t in {**body, **own}.items()}
+        self.moments = {
+            name: (torch.zeros_like(t), torch.zeros_like(t)) for name, t in self.tensors.items()
+        }
+
+    def body(self) -> dict[str, Tensor]:
+        """The weights of the network, as meta-training starts from them."""
+        return {n: standardised(t) for n, t in self.tensors.items() if n.startswith("w/")}
+
+    def gradient(self, x: Tensor, y: Tensor, n: int) -> tuple[dict[str, Tensor], Tensor, Tensor]:
+        """These images' part of the gradient of the mean loss of n images, their part of that loss,
+        and their hits."""
+        raw = {name: t.detach().requires_grad_() for name, t in self.tensors.items()}
+        used = {name: standardised(t) for name, t in raw.items()}
+        leaves = {name: t.detach().requires_grad_() for name, t in used.items()}
+        total = [torch.zeros_like(t) for t in leaves.values()]
+        loss, hits = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
+        for i in range(0, len(x), CHUNK):
+            target = y[i : i + CHUNK].to(self.device)
+            logits = self.logits(leaves, x[i : i + CHUNK].to(self.device))
+            smoothing = self.config.label_smoothing
+            part = F.cross_entropy(logits, target, label_smoothing=smoothing, reduction="sum") / n
+            for sum_, g in zip(
+                total, torch.autograd.grad(part, list(leaves.values())), strict=True
+            ):
+                sum_ += g
+            loss += part.detach().double().cpu()
+            hits += (logits.argmax(1) == target).sum().double().cpu() / n
+        back = torch.autograd.grad(list(used.values()), list(raw.values()), total)
+        return dict(zip(raw, back, strict=True)), loss, hits
+
+    def logits(self, tensors: dict[str, Tensor], x: Tensor) -> Tensor:
+        """A linear head on embeddings of equal length, so that only directions tell the classes
+        apart."""
+        w = {name[2:]: t for name, t in tensors.items() if name.startswith("w/")}
+        embedding, _ = forward(self.net, w, x, pool_first=True)
+        unit = F.normalize(embedding) * embedding.shape[1] ** 0.5
+        return F.linear(unit, tensors["head/weight"], tensors["head/bias"])
+
+    @torch.no_grad()
+    def update(self, g: dict[str, Tensor], updates: int) -> None:
+        """One step of AdamW (Loshchilov & Hutter 2019): norms and biases do not decay."""
+        rate = self.config.lr * self.rate(self.done / updates)
+        self.done += 1
+        for name, t in self.tensors.items():
+            if t.dim() > 1:
+                t.mul_(1 - rate * self.config.weight_decay)
+            adam_step(t, g[name], *self.moments[name], rate, self.done)
+
+    @staticmethod
+    def rate(share: float) -> float:
+        """The step size after this share of the training, as a share of the highest.
+
+        >>> [round(Classifier.rate(share), 2) for share in (0.0, 0.05, 0.1, 0.55, 1.0)]
+        [0.0, 0.5, 1.0, 0.5, 0.0]
+        """
+        if share < WARM_UP:
+            return share / WARM_UP
+        return 0.5 * (1 + math.cos(math.pi * (share - WARM_UP) / (1 - WARM_UP)))
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything that a resumed training needs, as named tensors."""
+        first = {f"adam/first/{name}": m for name, (m, _) in self.moments.items()}
+        second = {f"adam/second/{name}": v for name, (_, v) in self.moments.items()}
+        return {**self.tensors, **first, **second, "done": torch.tensor(self.done)}
+
+    def load(self, state: dict[str, Tensor]) -> None:
+        """Take up the training where `state` was taken."""
+        for name, t in self.tensors.items():
+            t.copy_(state[name])
+            self.moments[name][0].copy_(state[f"adam/first/{name}"])
+            self.moments[name][1].copy_(state[f"adam/second/{name}"])
+        self.done = int(state["done"])
+
+
+def standardised(t: Tensor) -> Tensor:
+    """A conv's filters with mean 0 and length 1, the rest as it is (Qiao et al. 2019).
+
+    A group norm behind the conv needs no more, trains far better with it, and in the end these are
+    ordinary weights.
+
+    >>> standardised(torch.tensor([[[[3.0, 5.0]]]]))
+    tensor([[[[-0.7071,  0.7071]]]])
+    """
+    if t.dim() < 3:
+        return t
+    centred = t - t.flatten(1).mean(1).view(-1, *[1] * (t.dim() - 1))
+    return F.normalize(centred.flatten(1), eps=1e-8).view_as(t)

@@ -1,0 +1,83 @@
+"""What a pre-training writes and shows: metrics, checkpoints, the best weights."""
+
+import sys
+import time
+from typing import Any
+
+from torch import Tensor
+
+from pmeta.training.log import CHECKPOINT_SECONDS
+from pmeta.training.pretraining.classifier import Classifier
+from pmeta.training.run_folder import Run
+from pmeta.training.workers import Group
+
+
+class PretrainLog:
+    """What a pre-training writes and shows. All processes keep it, process 0 writes."""
+
+    def __init__(self, run: Run, group: Group, classifier: Classifier):
+        self.run, self.classifier, self.first = run, classifier, group.rank == 0
+        self.best: dict[str, Any] = {}
+        self.sums, self.metrics_length = {"loss": 0.0, "hits": 0.0, "cpu_seconds": 0.0}, 0
+        found = group.from_first(lambda: run.load("last"))
+        if found is not None:
+            classifier.load(found.tensors)
+            self.best, self.sums = found.info["best"], found.info["sums"]
+            self.metrics_length = found.info["metrics_length"]
+        if self.first:
+            run.rewind_metrics(self.metrics_length)
+        self.saved_at, self.cpu = time.monotonic(), time.process_time()
+
+    def add(self, loss: Tensor, hits: Tensor) -> None:
+        """Take note of an update."""
+        self.sums["loss"] += float(loss)
+        self.sums["hits"] += float(hits)
+
+    def epoch(self, validation: dict[str, float]) -> None:
+        """Log a validation, and keep the weights if their mean over 1 and 5 shots is the best so
+        far."""
+        per_epoch = self.classifier.per_epoch
+        self._count_cpu()
+        score = (validation["val_1shot"] + validation["val_5shot"]) / 2
+        record = {
+            "epoch": self.classifier.done // per_epoch,
+            "loss": self.sums["loss"] / per_epoch,
+            "train_accuracy": 100 * self.sums["hits"] / per_epoch,
+            **validation,
+            "val_accuracy": score,
+            "cpu_seconds": round(self.sums["cpu_seconds"], 1),
+        }
+        self.sums = {**self.sums, "loss": 0.0, "hits": 0.0}
+        better = not self.best or score > self.best["val_accuracy"]
+        if better:
+            self.best = {k: v for k, v in record.items() if k not in ("loss", "train_accuracy")}
+        if not self.first:
+            return
+        if better:
+            self.run.save("best", self.classifier.body(), self.best)
+        self.metrics_length = self.run.log(record)
+        print(line(record), file=sys.stderr, flush=True)
+        self.checkpoint(now=True)
+
+    def checkpoint(self, now: bool = False) -> None:
+        """Write the state of the training, every half minute at the least."""
+        if not self.first or not (now or time.monotonic() - self.saved_at >= CHECKPOINT_SECONDS):
+            return
+        self._count_cpu()
+        info = {"best": self.best, "sums": self.sums, "metrics_length": self.metrics_length}
+        self.run.save("last", self.classifier.state(), info)
+        self.saved_at = time.monotonic()
+
+    def _count_cpu(self) -> None:
+        now = time.process_time()
+        self.sums["cpu_seconds"] += now - self.cpu
+        self.cpu = now
+
+
+def line(r: dict[str, Any]) -> str:
+    """One line for a validation."""
+    return (
+        f"epoch {r['epoch']:>3}  loss {r['loss']:.3f}  train {r['train_accuracy']:.1f} %  nearest "
+        f"centroid {r['val_1shot']:.2f} ± {r['val_1shot_ci95']:.2f} % (1-shot) "
+        f"{r['val_5shot']:.2f} ± {r['val_5shot_ci95']:.2f} % (5-shot)"
+    )
