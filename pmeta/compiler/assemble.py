@@ -80,4 +80,4 @@ class _Assembler:
 
 
 def _address(ref: Ref) -> int:
-    return ref.at if ref.buffer is None else ref.buffer.offset
+    return ref.at if ref.buffer is None else ref.buffer.offset + ref.skip

@@ -11,7 +11,8 @@ from math import prod
 
 from pmeta.compiler.read_model import Node, root_of
 
-TAIL = ("norm", "act", "maxpool", "avgpool", "add")
+NORMS = ("norm", "layer_norm")
+TAIL = (*NORMS, "act", "curve", "maxpool", "avgpool", "add", "mul", "cat")
 
 
 @dataclass
@@ -27,11 +28,11 @@ class Stage:
     """What it makes so far, the output of its last operation."""
     shape: tuple[int, ...]
     tail: list[int] = field(default_factory=list)
-    others: dict[int, int] = field(default_factory=dict)
-    """For each add of the tail, the value that is added."""
+    others: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    """For each add, mul and cat of the tail, the other values that it reads."""
 
     def reads(self) -> set[int]:
-        return {self.source, *self.others.values()}
+        return {self.source, *(value for values in self.others.values() for value in values)}
 
 
 def split(nodes: Sequence[Node]) -> list[Stage]:
@@ -60,16 +61,16 @@ class _Splitter:
         makers = [self._maker(v) for v in values]
         last = max(makers)  # the stage that runs last: the other input of an add is there by then
         own = makers.index(last)
-        if last >= 0 and self._joins(self.stages[last], node, own):
-            stage, chained = self.stages[last], values[own]
+        begins = node.kind in ("mul", "cat")  # they read their first input where it lies
+        if last >= 0 and not begins and self._joins(self.stages[last], node, own):
+            stage = self.stages[last]
         else:
-            g, chained = node.geom, max(values)
+            g, own = node.geom, 0 if begins else values.index(max(values))
             shape = (g.c_in, g.h, g.w) if g else node.shape
-            stage = Stage(None, chained, shape, i, shape)
+            stage = Stage(None, values[own], shape, i, shape)
             self.stages.append(stage)
-        if node.kind == "add":
-            left, right = values
-            stage.others[i] = right if left == chained else left
+        if len(values) > 1:
+            stage.others[i] = (*values[:own], *values[own + 1 :])
         stage.tail.append(i)
         stage.value, stage.shape = i, node.shape
 
@@ -79,12 +80,15 @@ class _Splitter:
 
     def _joins(self, stage: Stage, node: Node, own: int) -> bool:
         """Whether an operation can run behind a stage that makes its input number `own`."""
-        if self.readers[stage.value] != 1:
+        if self.readers[stage.value] != 1 or self.nodes[stage.value].kind == "cat":
             return False
-        if node.kind in ("act", "add"):
+        norms = sum(self.nodes[t].kind in NORMS for t in stage.tail)
+        if node.kind == "layer_norm":
+            return not norms and prod(node.shape) == prod(stage.shape)
+        if node.kind in ("act", "curve", "add"):
             return prod(node.shape) == prod(stage.shape)
         shape = self.nodes[node.inputs[own]].shape
-        one_norm = node.kind != "norm" or all(self.nodes[t].kind != "norm" for t in stage.tail)
+        one_norm = node.kind != "norm" or not norms
         same = prod(shape) == prod(stage.shape) and shape[0] == stage.shape[0]
         return one_norm and same and self._is_image(stage)
 

@@ -10,7 +10,10 @@ from pmeta.device.instructions import LAYOUTS, NONE
 
 LANES = 16
 """Pixels of a panel: a conv's strip is a multiple of it."""
-ACTS = ("relu", "leaky", "relu6")
+ACTS = ("relu", "leaky", "relu6", "hardsigmoid")
+"""Activations whose derivative has two values: a bit is kept."""
+CURVES = ("sigmoid", "silu", "hardswish")
+"""Activations of which the backward half needs every number."""
 
 
 @dataclass(eq=False)
@@ -34,6 +37,8 @@ class Ref(NamedTuple):
     at: int = NONE
     size: int = 0
     step: int = 0
+    skip: int = 0
+    """Bytes of the buffer that lie before it."""
 
     def whole(self, size: int) -> "Ref":
         """The first `size` bytes, the same in every round."""
@@ -42,6 +47,10 @@ class Ref(NamedTuple):
     def part(self, size: int) -> "Ref":
         """In each round the next `size` bytes."""
         return self._replace(size=size, step=size)
+
+    def after(self, skip: int, size: int) -> "Ref":
+        """The `size` bytes behind the first `skip`."""
+        return self._replace(size=size, step=0, skip=self.skip + skip)
 
     def parts(self, size: int, rounds: int) -> "Ref":
         return self.part(size) if rounds > 1 else self.whole(size)
@@ -110,7 +119,8 @@ class Program:
             for i in unit.body:
                 for ref in i.operands.values():
                     if ref.buffer is not None:
-                        ref.buffer.uses.append((t, ref.size + ref.step * (unit.rounds - 1)))
+                        last = ref.skip + ref.step * (unit.rounds - 1)
+                        ref.buffer.uses.append((t, last + ref.size))
         self.end = len(self.units)
 
 
@@ -147,6 +157,8 @@ class Model:
         """In how many rounds a stage can run, the fewest first.
 
         A round takes whole groups of its norm, or at least four channels."""
+        if any(self.nodes[t].kind in ("cat", "layer_norm") for t in stage.tail):
+            return [1]  # the one runs by inputs, the other by rows
         head = self.nodes[stage.head] if stage.head is not None else None
         norm = next((self.nodes[t] for t in stage.tail if self.nodes[t].kind == "norm"), None)
         pooled = [geom.c_in for t in stage.tail if (geom := self.nodes[t].geom)]

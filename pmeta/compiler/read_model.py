@@ -21,7 +21,7 @@ class Node:
     Its value is known by its place in the list of nodes; -1 is the network's input."""
 
     kind: str
-    """conv, fc, norm, act, maxpool, avgpool, add or view."""
+    """conv, fc, norm, layer_norm, act, curve, maxpool, avgpool, add, mul, cat or view."""
     inputs: tuple[int, ...]
     shape: Shape
     """Of the output, without the batch."""
@@ -32,6 +32,9 @@ class Node:
     bias: str = field(default="", compare=False)
     geom: Geom | None = None
     groups: int = 1
+    """Of a layer norm: rows, each of which it takes by itself."""
+    factors: int = 0
+    """Of a mul: numbers of its second input, which may be fewer than those of the first."""
     eps: float = 0.0
     act: str = "relu"
     slope: float = 0.0
@@ -87,6 +90,8 @@ class _Reader:
         self.inputs = inputs
         self.nodes: list[Node] = []
         self.values: dict[str, int] = {}
+        self.expanded: dict[str, Shape] = {}
+        """What a tensor was before it was expanded, without the batch."""
 
     def read(self, node: Any) -> None:
         if node.op == "placeholder" and node.name in self.inputs:
@@ -117,6 +122,11 @@ class _Reader:
         if name in SAME:
             self.values[node.name] = self.values[_arguments(node)[0][1].name]
             return
+        if name in EXPAND:
+            source = _arguments(node)[0][1]
+            self.values[node.name] = self.values[source.name]
+            self.expanded[node.name] = tuple(source.meta["val"].shape[1:])
+            return
         if name not in READERS:
             raise ValueError(
                 f"the device runs {', '.join(sorted(READERS))}, but the model calls {name} "
@@ -124,6 +134,7 @@ class _Reader:
             )
         arguments = _arguments(node)
         source = arguments[0][1]
+        source = source[0] if isinstance(source, list | tuple) else source
         x, y = tuple(source.meta["val"].shape), tuple(node.meta["val"].shape)
         if not y or y[0] != 1:
             raise ValueError(
@@ -147,10 +158,19 @@ class _Reader:
                 f"there."
             )
 
-    def value(self, arg: Any) -> int:
+    def value(self, arg: Any, does: str = "adds") -> int:
         if not hasattr(arg, "name") or arg.name not in self.values:
-            raise ValueError(f"the device adds the outputs of two operations, got {arg}.")
+            raise ValueError(f"the device {does} the outputs of two operations, got {arg}.")
+        if arg.name in self.expanded and does != "multiplies":
+            raise ValueError(
+                f"the device expands a tensor only to multiply with it, got {arg}: leave expand "
+                f"out."
+            )
         return self.values[arg.name]
+
+    def shape(self, arg: Any) -> Shape:
+        """Of a value, without the batch and before it was expanded."""
+        return self.expanded.get(arg.name) or tuple(arg.meta["val"].shape[1:])
 
     def node(self, kind: str, call: _Call, **settings: Any) -> Node:
         """An operation on the first argument of a call."""
@@ -222,6 +242,21 @@ def _group_norm(r: _Reader, call: _Call) -> Node:
     return r.layer("norm", call, groups=call.args.num_groups, eps=call.args.eps)
 
 
+def _layer_norm(r: _Reader, call: _Call) -> Node:
+    if len(call.args.normalized_shape) != 1:
+        raise ValueError(
+            f"the device runs layer norm over the last axis, got {call.args.normalized_shape} "
+            f"({call.at}): use GroupNorm(1, channels) on images."
+        )
+    rows = prod(call.y[:-1])
+    if max(rows, call.y[-1]) > 65535:
+        raise ValueError(
+            f"layer norm takes up to 65535 rows and channels on the device, got {call.y} "
+            f"({call.at})."
+        )
+    return r.layer("layer_norm", call, groups=rows, eps=call.args.eps)
+
+
 def _relu(r: _Reader, call: _Call) -> Node:
     return r.node("act", call, act="relu")
 
@@ -232,6 +267,22 @@ def _leaky_relu(r: _Reader, call: _Call) -> Node:
 
 def _relu6(r: _Reader, call: _Call) -> Node:
     return r.node("act", call, act="relu6")
+
+
+def _hardsigmoid(r: _Reader, call: _Call) -> Node:
+    return r.node("act", call, act="hardsigmoid")
+
+
+def _sigmoid(r: _Reader, call: _Call) -> Node:
+    return r.node("curve", call, act="sigmoid")
+
+
+def _silu(r: _Reader, call: _Call) -> Node:
+    return r.node("curve", call, act="silu")
+
+
+def _hardswish(r: _Reader, call: _Call) -> Node:
+    return r.node("curve", call, act="hardswish")
 
 
 def _hardtanh(r: _Reader, call: _Call) -> Node:
@@ -245,11 +296,6 @@ def _hardtanh(r: _Reader, call: _Call) -> Node:
 
 def _max_pool(r: _Reader, call: _Call) -> Node:
     a = call.args
-    if a.ceil_mode:
-        raise ValueError(
-            f"the device pools whole windows, got ceil_mode=True ({call.at}): pad the image "
-            f"instead."
-        )
     geom = _geom(call, a.kernel_size, a.stride or a.kernel_size, a.padding, a.dilation)
     if geom.kh * geom.kw > 256:
         raise ValueError(
@@ -260,10 +306,10 @@ def _max_pool(r: _Reader, call: _Call) -> Node:
 
 def _avg_pool(r: _Reader, call: _Call) -> Node:
     a = call.args
-    if a.ceil_mode or getattr(a, "divisor_override", None):
+    if getattr(a, "divisor_override", None):
         raise ValueError(
-            f"the device pools whole windows, got ceil_mode or divisor_override ({call.at}): "
-            f"leave them out."
+            f"the device takes the mean of a window, got divisor_override ({call.at}): leave it "
+            f"out."
         )
     geom = _geom(call, a.kernel_size, a.stride or a.kernel_size, a.padding)
     return r.node("avgpool", call, geom=geom, count_pad=bool(a.count_include_pad))
@@ -303,6 +349,31 @@ def _add(r: _Reader, call: _Call) -> Node:
     return Node("add", values, call.y)
 
 
+def _mul(r: _Reader, call: _Call) -> Node:
+    """x times s, of the same shape or with ones for the last axes of x, as a factor a channel."""
+    given = (call.source, call.args.other)
+    values = [r.value(arg, "multiplies") for arg in given]
+    shapes = [r.shape(arg) for arg in given]
+    if prod(shapes[0]) < prod(shapes[1]):
+        values, shapes = values[::-1], shapes[::-1]
+    x, s = shapes
+    led = next((n for n in range(len(x) + 1) if s == (*x[:n], *[1] * (len(x) - n))), None)
+    if led is None or x != call.y:
+        raise ValueError(
+            f"the device multiplies tensors of the same shape, or a tensor with a factor for each "
+            f"channel, got {shapes[0]} and {shapes[1]} ({call.at})."
+        )
+    return Node("mul", tuple(values), call.y, factors=prod(s))
+
+
+def _cat(r: _Reader, call: _Call) -> Node:
+    values = tuple(r.value(arg, "concatenates") for arg in call.args.tensors)
+    axis = call.args.dim % (len(call.y) + 1)
+    if axis != 1:
+        raise ValueError(f"the device concatenates channels, axis 1, got axis {axis} ({call.at}).")
+    return Node("cat", values, call.y)
+
+
 def _view(r: _Reader, call: _Call) -> Node:
     if prod(call.x) != prod(call.y):
         raise ValueError(
@@ -312,19 +383,27 @@ def _view(r: _Reader, call: _Call) -> Node:
     return r.node("view", call)
 
 
+EXPAND = {"expand", "expand_as"}
 SAME = {"dropout", "alias", "contiguous", "clone", "feature_dropout"}
 READERS: dict[str, Callable[[_Reader, _Call], Node]] = {
     **dict.fromkeys(("conv1d", "conv2d"), _conv),
     "linear": _linear,
     "group_norm": _group_norm,
+    "layer_norm": _layer_norm,
     **dict.fromkeys(("relu", "relu_"), _relu),
     **dict.fromkeys(("leaky_relu", "leaky_relu_"), _leaky_relu),
-    "relu6": _relu6,
+    **dict.fromkeys(("relu6", "relu6_"), _relu6),
+    **dict.fromkeys(("hardsigmoid", "hardsigmoid_"), _hardsigmoid),
+    **dict.fromkeys(("sigmoid", "sigmoid_"), _sigmoid),
+    **dict.fromkeys(("silu", "silu_"), _silu),
+    **dict.fromkeys(("hardswish", "hardswish_"), _hardswish),
     **dict.fromkeys(("hardtanh", "hardtanh_"), _hardtanh),
     **dict.fromkeys(("max_pool1d", "max_pool2d"), _max_pool),
     **dict.fromkeys(("avg_pool1d", "avg_pool2d"), _avg_pool),
     **dict.fromkeys(("adaptive_avg_pool1d", "adaptive_avg_pool2d"), _adaptive_pool),
     "mean": _mean,
     **dict.fromkeys(("add", "add_"), _add),
+    **dict.fromkeys(("mul", "mul_"), _mul),
+    **dict.fromkeys(("cat", "concat", "concatenate"), _cat),
     **dict.fromkeys(("view", "reshape", "flatten", "squeeze", "unsqueeze", "_unsafe_view"), _view),
 }

@@ -46,7 +46,7 @@ def stored_words(
     kept = []
     for i, op in enumerate(ops):
         if not op.name:
-            words = _bits(op, exact) if hit[i] else 0.0
+            words = _kept(ops, i, hit, exact) if hit[i] else 0.0
         elif op.kind == "norm" and exact and below(op, hit):
             words = float(
                 m(op.x) + op.groups
@@ -57,9 +57,15 @@ def stored_words(
     return kept
 
 
-def _bits(op: Op, exact: bool) -> float:
+def _kept(ops: Sequence[Op], i: int, hit: Sequence[bool], exact: bool) -> float:
     """What an op without weights stores: a ReLU one bit an element (T = 32), a max-pool two an
-    output (T = 16)."""
+    output (T = 16).
+
+    A product stores each factor whose fellow needs a gradient."""
+    op = ops[i]
+    if op.kind == "mul":
+        pairs = zip(op.inputs, reversed(op.inputs), strict=True) if len(op.inputs) == 2 else ()
+        return float(sum(_words(ops, other) for t, other in pairs if t >= 0 and hit[t]))
     if op.kind == "other":
         return float(m(op.x) * len(op.inputs))
     bits = {"relu": 1, "maxpool": 2}.get(op.kind, 0)
@@ -68,6 +74,14 @@ def _bits(op: Op, exact: bool) -> float:
     if op.kind == "maxpool" and op.kernel:
         bits = max(2, (math.prod(op.kernel) - 1).bit_length())
     return float(math.ceil(m(op.y) * bits / 32))
+
+
+def _words(ops: Sequence[Op], t: int) -> int:
+    """Words of a tensor, before it was expanded if it was."""
+    if t < 0:
+        return m(ops[0].x)
+    expanded = ops[t].kind == "view" and m(ops[t].y) > m(ops[t].x)
+    return m(ops[t].x if expanded else ops[t].y)
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ class Op:
     observations)."""
 
     kind: str
-    """conv | norm | fc | relu | maxpool | pool (average, global) | add | view | other (its gradient
-    needs its input)"""
+    """conv | norm | fc | relu | maxpool | pool (average, global) | add | mul | view | other
+    (its gradient needs its input or output, as those of SiLU, hardswish and sigmoid)"""
     x: tuple[int, ...]
     """input shape: conv, norm and the rest (C, *space); fc (*rows, C), e.g. (800,), or (200, 20)
     for an episode"""
@@ -46,6 +46,8 @@ def m(shape: tuple[int, ...]) -> int:
 
 def channels(op: Op) -> tuple[int, int]:
     """C_I and C_O of a layer."""
+    if op.kind == "norm":
+        return op.weight, op.weight  # of a layer norm they are the last axis
     return (op.x[-1], op.y[-1]) if op.kind == "fc" else (op.x[0], op.y[0])
 
 

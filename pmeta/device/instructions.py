@@ -47,6 +47,12 @@ _TABLE = (  # operation, operands, parameters, flags; numbered from 1 on
     ("score_sum", "sum! x~ module scratch!", "channels plane threshold", "rows_first backward"),
     ("score_mean", "gamma! sum! order!", "channels plane threshold", ""),
     ("merge", "acc! part! row? column?", "groups depth filters taps", ""),
+    ("curve", "x! kept!?", "count kind", ""),
+    ("curve_bw", "g! kept", "count kind", ""),
+    ("mul", "y! x s", "factors each", ""),
+    ("mul_bw", "gs! gy x", "factors each", "add"),
+    ("layer_norm", "xhat! y! w? bias? rstd!?", "channels rows eps", ""),
+    ("layer_norm_bw", "xhat! gy w? rstd mean!? products!?", "channels rows eps", "no_dx"),
 )
 
 

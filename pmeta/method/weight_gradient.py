@@ -7,11 +7,11 @@ from pmeta.network.layers import Layer
 
 
 def channel_means(layer: Layer, tensor: Tensor) -> Tensor:
-    """v[b, c], the mean over space; fc: over the rows of the sample, if it has rows. (B, C)"""
+    """v[b, c], the mean over space; fc and layer norm: over the rows of the sample, if it has rows.
+    (B, C)"""
     if tensor.dim() == 2:
         return tensor
-    is_fc = layer.kind == "fc"
-    places = tensor.flatten(1, -2).transpose(1, 2) if is_fc else tensor.flatten(2)  # (B, C, places)
+    places = _places(layer, tensor)
     return places.sum(2) / places.shape[2]  # a mean's gradient would be divided at every place
 
 
@@ -22,7 +22,9 @@ def scale(layer: Layer, tensor: Tensor, gamma: Tensor | None) -> Tensor:
     if gamma is None:
         return tensor
     ones = [1] * (tensor.dim() - 2)
-    shape = (len(gamma), *ones, gamma.shape[1]) if layer.kind == "fc" else (*gamma.shape, *ones)
+    shape = (*gamma.shape, *ones)
+    if layer.channels_last:
+        shape = (len(gamma), *ones, gamma.shape[1])
     return tensor * gamma.reshape(shape)
 
 
@@ -35,8 +37,10 @@ def weight_gradients(
     (B, C), they multiply x and g(y): the ordinary weight gradient of those is the sum over samples
     of gamma_bw[f] gamma_fw[c] g(w)[f, c]. None is 1."""
     if layer.kind == "norm":
-        by_sample = scale(layer, scale(layer, _sum_space(g_y * x), gamma_fw), gamma_bw)  # (B, C)
-        g_w, g_b = by_sample.sum(0), scale(layer, _sum_space(g_y), gamma_bw).sum(0)
+        by_sample = scale(
+            layer, scale(layer, _sum_space(layer, g_y * x), gamma_fw), gamma_bw
+        )  # (B, C)
+        g_w, g_b = by_sample.sum(0), scale(layer, _sum_space(layer, g_y), gamma_bw).sum(0)
         return [g_w, g_b][: len(layer.params)]
     shared = all(gamma is None or len(gamma) == 1 for gamma in (gamma_fw, gamma_bw))
     if not shared:
@@ -46,7 +50,7 @@ def weight_gradients(
         g_w, g_b = rows.T @ x.flatten(0, -2), rows.sum(0)
     else:
         size = layer.module.weight.detach().to(x)  # only its size is used
-        g_w, g_b = ConvWeightGrad.apply(g_y, x, size, layer.conv), _sum_space(g_y).sum(0)
+        g_w, g_b = ConvWeightGrad.apply(g_y, x, size, layer.conv), _sum_space(layer, g_y).sum(0)
     if shared:
         g_w = _scale_weights(layer, g_w, gamma_fw, gamma_bw)
         g_b = scale(layer, g_b[None], gamma_bw)[0]
@@ -67,5 +71,11 @@ def _scale_weights(
     return g_w if gamma_bw is None else g_w * gamma_bw.reshape(-1, 1, *ones)
 
 
-def _sum_space(t: Tensor) -> Tensor:  # (B, C, *space) -> (B, C)
-    return t.flatten(2).sum(2) if t.dim() > 2 else t
+def _places(layer: Layer, t: Tensor) -> Tensor:
+    """A tensor by sample, channel and place. (B, C, places)"""
+    return t.flatten(1, -2).transpose(1, 2) if layer.channels_last else t.flatten(2)
+
+
+def _sum_space(layer: Layer, t: Tensor) -> Tensor:
+    """Over everything but sample and channel. (B, C)"""
+    return _places(layer, t).sum(2) if t.dim() > 2 else t

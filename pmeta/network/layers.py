@@ -29,6 +29,11 @@ class Layer:
     module: Any = None
     conv: ConvShape | None = None
 
+    @property
+    def channels_last(self) -> bool:
+        """Whether channels are the last axis, as in the rows of fc and layer norm."""
+        return self.kind == "fc" or isinstance(self.module, nn.LayerNorm)
+
 
 @dataclass(frozen=True)
 class Network:

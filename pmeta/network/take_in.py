@@ -1,4 +1,4 @@
-"""Taking in any nn.Module made of conv, fc and group norm layers, as it is."""
+"""Taking in any nn.Module made of conv, fc, group norm and layer norm layers, as it is."""
 
 from torch import Tensor, nn
 
@@ -53,12 +53,12 @@ def take_in(
 
 def _has_own_weights(m: nn.Module, name: str, extra: tuple[str, ...]) -> bool:
     own = [n for n, _ in m.named_parameters(recurse=False)]
-    if type(m) in (nn.Conv1d, nn.Conv2d, nn.Linear, nn.GroupNorm, *BATCH_NORMS):
+    if type(m) in (nn.Conv1d, nn.Conv2d, nn.Linear, nn.GroupNorm, nn.LayerNorm, *BATCH_NORMS):
         return bool(own)
     left = [n for n in (f"{name}.{o}".lstrip(".") for o in own) if n not in extra]
     if left:
         raise ValueError(
-            "a model is made of Conv1d, Conv2d, Linear and GroupNorm layers, but "
+            "a model is made of Conv1d, Conv2d, Linear, GroupNorm and LayerNorm layers, but "
             f"{', '.join(left)} belongs to {type(m).__name__}: replace that module, or give the "
             f"parameter a step size of its own with extra=({left[0]!r},)."
         )
@@ -104,8 +104,19 @@ def _layer(name: str, m: nn.Module) -> Layer:
         return Layer(name, "fc", m.in_features, m.out_features, params, m)
     if isinstance(m, nn.GroupNorm):
         return Layer(name, "norm", m.num_channels, m.num_channels, params, m)
+    if isinstance(m, nn.LayerNorm):
+        return _layer_norm(name, m, params)
     assert isinstance(m, BATCH_NORMS)
     return Layer(name, "norm", m.num_features, m.num_features, params, m)
+
+
+def _layer_norm(name: str, m: nn.LayerNorm, params: tuple[str, ...]) -> Layer:
+    if len(m.normalized_shape) != 1:
+        raise ValueError(
+            f"layer norm is taken in over the last axis, but {name!r} is over "
+            f"{m.normalized_shape}: use GroupNorm(1, channels) on images."
+        )
+    return Layer(name, "norm", *m.normalized_shape * 2, params, m)
 
 
 def _conv_shape(name: str, m: nn.Conv1d | nn.Conv2d) -> ConvShape:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from math import prod
 from typing import Any, NamedTuple
 
 import torch
@@ -173,16 +174,17 @@ def pooled_norm(layer: Layer, x: Tensor) -> Record:
 def _normalised(m: nn.Module, x: Tensor) -> Tensor:
     if isinstance(m, nn.GroupNorm):
         return group_normalise(x, m.num_groups, m.eps)
+    if isinstance(m, nn.LayerNorm):
+        return group_normalise(x, prod(x.shape[1:-1]), m.eps)  # each row by itself
     assert isinstance(m, BATCH_NORMS)
     by_channel = x.transpose(0, 1)  # the batch statistics of a channel: one group of one "sample"
     return group_normalise(by_channel[None], x.shape[1], m.eps)[0].transpose(0, 1)
 
 
 def _affine(m: Any, x_hat: Tensor) -> Tensor:
-    weight = _channels(m.weight, x_hat)
-    if m.bias is None:
-        return x_hat * weight
-    return torch.addcmul(_channels(m.bias, x_hat), x_hat, weight)
+    last = isinstance(m, nn.LayerNorm)
+    weight, bias = (t if last or t is None else _channels(t, x_hat) for t in (m.weight, m.bias))
+    return x_hat * weight if bias is None else torch.addcmul(bias, x_hat, weight)
 
 
 def _channels(t: Tensor, like: Tensor) -> Tensor:  # (C,) -> (C, 1, ...)

@@ -1,5 +1,6 @@
 """One forward pass of any nn.Module as the operations that the cost model counts (App. A)."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -10,15 +11,17 @@ from torch.utils._pytree import tree_leaves
 
 from pmeta.cost.ops import Op
 
-# What the gradient of an operation keeps: a bit an element, two bits a window, nothing, or (any
-# other) its input.
+# What the gradient of an operation keeps: a bit an element, two bits a window, nothing, of a
+# product its factors, or (any other) its input or its output.
 NAMES = {
-    "relu": "relu relu_ leaky_relu leaky_relu_ hardtanh hardtanh_ threshold",
+    "relu": "relu relu_ leaky_relu leaky_relu_ hardtanh hardtanh_ threshold hardsigmoid "
+    "hardsigmoid_",
     "maxpool": "max_pool2d_with_indices max_pool1d max_pool2d "
     "adaptive_max_pool2d adaptive_max_pool1d",
     "pool": "avg_pool2d avg_pool1d _adaptive_avg_pool2d adaptive_avg_pool2d adaptive_avg_pool1d "
     "mean",
     "add": "add add_",
+    "mul": "mul mul_",
     "view": "view _unsafe_view reshape flatten clone permute transpose t squeeze unsqueeze expand "
     "cat stack split split_with_sizes unbind slice select constant_pad_nd",
 }
@@ -155,6 +158,8 @@ def _shapes(x: Tensor, y: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]]:
 def _layer_op(name: str, module: Any, x: Tensor, y: Tensor, inputs: tuple[int, ...]) -> Op:
     kind = {nn.Conv1d: "conv", nn.Conv2d: "conv", nn.Linear: "fc"}.get(type(module), "norm")
     groups = getattr(module, "num_groups" if kind == "norm" else "groups", 1)
+    if isinstance(module, nn.LayerNorm):
+        groups = math.prod(x.shape[1:-1])  # every row by itself
     span = zip(module.kernel_size, module.dilation, strict=True) if kind == "conv" else ()
     kernel = tuple(d * (k - 1) + 1 for k, d in span)
     bias = 0 if module.bias is None else module.bias.numel()

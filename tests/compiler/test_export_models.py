@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from pmeta.compiler.export import export
 from pmeta.device.binding import DeviceModel
-from pmeta.method.inner import InnerLoop
 from pmeta.method.methods import METHODS
 from pmeta.network.take_in import take_in
 from pmeta.network.tape import forward
+from tests.helpers.device_golden import check_model
 from tests.helpers.device_models import trained
 
 
@@ -116,28 +116,7 @@ MODELS: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
 @pytest.mark.parametrize("method", ["maml", "pmeta"])
 @pytest.mark.parametrize("name", MODELS)
 def test_the_engine_equals_pytorch(name: str, method: str) -> None:
-    torch.manual_seed(0)
-    generator = torch.Generator().manual_seed(0)
-    model, shape = MODELS[name]
-    net, row = take_in(model, torch.zeros(1, *shape)), METHODS[method]
-    meta = trained(net, row, generator, alpha_0=0.02, steps=2)
-    exported = export(net, meta, row, shape)
-    device = DeviceModel(
-        exported.data, arena=np.full(exported.arena_bytes, 255, np.uint8)
-    )  # nan, where nothing is written
-    x, y = torch.randn(3, *shape, generator=generator), torch.arange(3)
-    with torch.no_grad():
-        expected = forward(net, meta.w, x)[0].numpy()
-    np.testing.assert_allclose(
-        device.scores(x.numpy()), expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max()
-    )
-    adapted = InnerLoop(net, row, batch=1).adapt(meta, (x, y)).w
-    device.adapt(x.numpy(), y.numpy())
-    for name, w in device.weights().items():
-        moved = float((adapted[name] - meta.w[name]).abs().max())
-        np.testing.assert_allclose(
-            w, adapted[name].detach().numpy(), rtol=1e-5, atol=0.01 * moved + 1e-7, err_msg=name
-        )
+    check_model(*MODELS[name], METHODS[method])
 
 
 @pytest.mark.parametrize("method", ["maml", "pmeta"])

@@ -76,11 +76,15 @@ class Calls(nn.Module):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (torch.sigmoid, "the model calls sigmoid"),
-        (lambda x: x * 2, "the model calls mul"),
-        (lambda x: F.max_pool2d(x, 3, 2, ceil_mode=True), "got ceil_mode=True"),
+        (torch.tanh, "the model calls tanh"),
+        (lambda x: x * 2, "multiplies the outputs of two operations, got 2"),
         (lambda x: F.max_pool2d(x, 17), "holds at most 256 pixels, got 17x17"),
         (lambda x: F.avg_pool2d(x, 2, divisor_override=3), "divisor_override"),
+        (lambda x: x * x[:, :1], "slice"),
+        (lambda x: F.relu(x) * x.mean((1, 2), True), "the mean over all of space"),
+        (lambda x: F.relu(x) + x.mean((2, 3), True).expand(-1, -1, 20, 20), "leave expand out"),
+        (lambda x: torch.cat([x, F.relu(x)], 2), "concatenates channels, axis 1, got axis 2"),
+        (lambda x: F.layer_norm(x, (20, 20)), "over the last axis"),
         (lambda x: F.adaptive_avg_pool2d(x, 7), "sides that divide the input's"),
         (lambda x: F.hardtanh(x, -1, 1), r"from 0 to 6 \(ReLU6\) alone, got -1"),
         (lambda x: x.mean(1), "the mean over all of space"),

@@ -73,7 +73,10 @@ def run(*command: object) -> str:
 @pytest.fixture(scope="module")
 def sanitized(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("sanitized")
-    return {name: build(name, folder, SANITIZED) for name in ("gradients", "replay", "fuzz")}
+    return {
+        name: build(name, folder, SANITIZED)
+        for name in ("gradients", "operations", "replay", "fuzz")
+    }
 
 
 @pytest.fixture(scope="module")
@@ -81,12 +84,14 @@ def fast(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("fast")
 
 
-def test_gradients_against_finite_differences(fast: Path) -> None:
-    assert run(build("gradients", fast, FAST)).endswith(" 0 failures\n")
+@pytest.mark.parametrize("program", ["gradients", "operations"])
+def test_gradients_against_finite_differences(program: str, fast: Path) -> None:
+    assert run(build(program, fast, FAST)).endswith(" 0 failures\n")
 
 
-def test_gradients_under_sanitizers(sanitized: dict[str, Path]) -> None:
-    assert run(sanitized["gradients"]).endswith(" 0 failures\n")
+@pytest.mark.parametrize("program", ["gradients", "operations"])
+def test_gradients_under_sanitizers(program: str, sanitized: dict[str, Path]) -> None:
+    assert run(sanitized[program]).endswith(" 0 failures\n")
 
 
 def test_a_wrong_kernel_fails_the_program(tmp_path: Path) -> None:
@@ -153,7 +158,8 @@ def test_fewer_classes_under_sanitizers(
 
 
 @pytest.mark.parametrize(
-    ("kind", "batch"), [("depthwise-12", 1), ("depthwise-12", 2), ("signal", 2), ("mlp", 1)]
+    ("kind", "batch"),
+    [("depthwise-12", 1), ("depthwise-12", 2), ("signal", 2), ("mlp", 1), ("squeeze-v3", 1)],
 )
 def test_hostile_files(kind: str, batch: int, sanitized: dict[str, Path], tmp_path: Path) -> None:
     """A short run of the fuzzer; the long one is in benchmarks/fuzz.py."""

@@ -56,7 +56,7 @@ def test_two_spoiled_drawings_are_a_failure() -> None:
         same_weights_mostly(lambda seed: good if seed == 1 else bad)
 
 
-@pytest.mark.parametrize("kind", ["4conv", "resnet12", "mlp", "depthwise"])
+@pytest.mark.parametrize("kind", ["4conv", "resnet12", "mlp", "depthwise", "squeeze", "squeeze-v3"])
 @pytest.mark.parametrize("method", METHODS)
 def test_adapted_weights_equal_pytorch(kind: str, method: str) -> None:
     same_weights_mostly(lambda seed: case(kind, method, seed=1 + seed))

@@ -5,11 +5,16 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from pmeta.compiler.export import export
 from pmeta.device.binding import DeviceModel
 from pmeta.method.inner import InnerLoop, Loss, cross_entropy
-from tests.helpers.device_models import Case
+from pmeta.method.methods import Method
+from pmeta.network.backbones import initialise
+from pmeta.network.take_in import take_in
+from pmeta.network.tape import forward
+from tests.helpers.device_models import Case, trained
 
 # Why 1e-4 of the largest weight of a tensor: both sides sum some 10^4 to 10^5 float32 products in
 # different orders (1e-7 each), and K steps multiply the difference; a pixel that is a hair from the
@@ -61,6 +66,37 @@ def follow(model: DeviceModel, c: Case, path: Sequence[Weights]) -> list[Weights
         model._call("pmeta_step")
         after.append(model.weights())
     return after
+
+
+def check_model(
+    model: nn.Module,
+    shape: tuple[int, ...],
+    method: Method,
+    batch: int = 1,
+    live: Sequence[str] | None = None,
+) -> None:
+    """The engine predicts and, after two steps on three samples, has the weights of PyTorch."""
+    generator = torch.Generator().manual_seed(0)
+    net = take_in(initialise(model, generator), torch.zeros(1, *shape))
+    meta = trained(net, method, generator, alpha_0=0.02, steps=2, live=live)
+    exported = export(net, meta, method, shape, batch=batch)
+    device = DeviceModel(
+        exported.data, arena=np.full(exported.arena_bytes, 255, np.uint8)
+    )  # nan, where nothing is written
+    x, y = torch.randn(3, *shape, generator=generator), torch.arange(3)
+    with torch.no_grad():
+        expected = forward(net, meta.w, x)[0].numpy()
+    np.testing.assert_allclose(
+        device.scores(x.numpy()), expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max()
+    )
+    adapted = InnerLoop(net, method, batch=batch).adapt(meta, (x, y)).w
+    device.adapt(x.numpy(), y.numpy())
+    for name, w in device.weights().items():
+        moved = float((adapted[name] - meta.w[name]).abs().max())
+        np.testing.assert_allclose(
+            w, adapted[name].detach().numpy(), rtol=1e-5, atol=0.01 * moved + 1e-7, err_msg=name
+        )
+    assert device.high_water_bytes <= device.arena_bytes
 
 
 class StepErrors(NamedTuple):

@@ -45,6 +45,28 @@ class Depthwise(nn.Module):
         return self.fc(F.relu(self.fc1(x.mean((2, 3)))))
 
 
+class Squeeze(nn.Module):
+    """An inverted residual with squeeze-and-excitation, as in MobileNetV3 and EfficientNet.
+
+    Also concatenation, windows that end outside and layer norm."""
+
+    def __init__(self, act: type[nn.Module] = nn.SiLU, gate: type[nn.Module] = nn.Sigmoid) -> None:
+        super().__init__()
+        self.stem, self.norm = nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.GroupNorm(2, 8)
+        self.expand, self.depthwise = nn.Conv2d(8, 16, 1), nn.Conv2d(16, 16, 3, 1, 1, groups=16)
+        self.reduce, self.excite = nn.Conv2d(16, 4, 1), nn.Conv2d(4, 16, 1)
+        self.project, self.ln, self.fc = nn.Conv2d(16, 8, 1), nn.LayerNorm(16), nn.Linear(16, 5)
+        self.act, self.gate = act(), gate()
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.act(self.norm(self.stem(x)))
+        h = self.act(self.depthwise(self.act(self.expand(x))))
+        s = self.gate(self.excite(F.relu(self.reduce(F.adaptive_avg_pool2d(h, 1)))))
+        y = F.max_pool2d(self.project(h * s) + x, 3, 2, ceil_mode=True)
+        x = F.avg_pool2d(x, 3, 2, ceil_mode=True)
+        return self.fc(self.ln(torch.cat([y, x], 1).mean((2, 3))))
+
+
 class Signal(nn.Module):
     """1-D: windows that overlap, a norm behind the activation, a norm whose input is pooled."""
 
@@ -98,6 +120,8 @@ SHAPES: dict[str, tuple[int, ...]] = {
     "mlp": (20,),
     "depthwise": (3, 32, 32),
     "depthwise-12": (3, 12, 12),
+    "squeeze": (3, 16, 16),
+    "squeeze-v3": (3, 11, 11),
     "signal": (4, 33),
     "long": (1, 1000),
     "norm": (3, 16, 16),
@@ -109,12 +133,12 @@ SHAPES: dict[str, tuple[int, ...]] = {
 GOLDEN = [
     *(
         (kind, method, 1)
-        for kind in ("4conv", "resnet12", "mlp", "depthwise")
+        for kind in ("4conv", "resnet12", "mlp", "depthwise", "squeeze")
         for method in METHODS
     ),
     *(
         (kind, "pmeta", batch)
-        for kind in ("4conv", "resnet12", "depthwise", "signal", "norm")
+        for kind in ("4conv", "resnet12", "depthwise", "signal", "norm", "squeeze-v3")
         for batch in (2, 5)
     ),
 ]
@@ -130,6 +154,8 @@ def network(kind: str, generator: torch.Generator) -> Network:
         "mlp": mlp,
         "depthwise": Depthwise,
         "depthwise-12": Depthwise,
+        "squeeze": Squeeze,
+        "squeeze-v3": lambda: Squeeze(nn.Hardswish, nn.Hardsigmoid),
         "signal": Signal,
         "long": long_signal,
         "norm": norm_first,

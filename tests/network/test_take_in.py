@@ -229,7 +229,6 @@ def test_samples_folded_into_the_batch_axis() -> None:
 @pytest.mark.parametrize(
     ("module", "name"),
     [
-        (nn.LayerNorm(4), "LayerNorm"),
         (nn.PReLU(), "PReLU"),
         (nn.Embedding(3, 4), "Embedding"),
         (nn.ConvTranspose2d(1, 1, 1), "ConvTranspose2d"),
@@ -237,7 +236,7 @@ def test_samples_folded_into_the_batch_axis() -> None:
 )
 def test_parameters_that_belong_to_no_layer(module: nn.Module, name: str) -> None:
     message = (
-        "made of Conv1d, Conv2d, Linear and GroupNorm layers, but 1.weight.* belongs to "
+        "made of Conv1d, Conv2d, Linear, GroupNorm and LayerNorm layers, but 1.weight.* belongs to "
         f"{name}: replace that module, or give"
     )
     refused(nn.Sequential(nn.Linear(4, 4), module), (4,), message)

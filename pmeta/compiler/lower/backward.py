@@ -6,18 +6,22 @@ It goes down to the first updated layer, stage by stage.
 from math import prod
 from typing import Any, NamedTuple
 
-from pmeta.compiler.fuse import Stage
-from pmeta.compiler.ir import ACTS, LANES, NOTHING, Instr, Ref, instr
+from pmeta.compiler.fuse import NORMS, Stage
+from pmeta.compiler.ir import ACTS, CURVES, LANES, NOTHING, Instr, Ref, instr
 from pmeta.compiler.lower.emitter import Emitter, Size
+from pmeta.compiler.lower.forward import concat_parts, norm_part
 from pmeta.compiler.read_model import Node
 from pmeta.device.format import Geom
 
 
 def stage_backward(e: Emitter, s: int, stage: Stage) -> None:
     """Emit the backward of one stage: its tail from the end on, part by part, then its head."""
+    if e.nodes[stage.value].kind == "cat":
+        _concat_backward(e, stage)
+        return
     tail = _TailBackward(e, s, stage)
     reaches_head = tail.walk()
-    gammas_fw = [e.gamma(n.node, "fw", n.xhat, Size(n.node.shape[0], n.plane)) for n in tail.norms]
+    gammas_fw = [e.gamma(n.node, "fw", n.xhat, n.size) for n in tail.norms]
     e.emit_rounds(tail.body, tail.rounds)
     for norm, gamma_fw in zip(tail.norms, gammas_fw, strict=True):
         _update_norm(e, norm, gamma_fw)
@@ -25,10 +29,24 @@ def stage_backward(e: Emitter, s: int, stage: Stage) -> None:
         _head_backward(e, s, stage, tail.g.whole(prod(stage.head_shape) * 4))
 
 
+def _concat_backward(e: Emitter, stage: Stage) -> None:
+    """Give every input of a concatenation that needs it its part of the gradient."""
+    whole = e.grads.pop(stage.value)
+    for value, before, size in concat_parts(e, stage):
+        if not e.needs[value]:
+            continue
+        g, count = whole.after(before, size), size // 4
+        if value in e.grads:
+            e.emit("add", y=e.grads[value].whole(size), x=g, count=count)
+        else:
+            y = e.grads[value] = e.new(f"g(value {value})", size)
+            e.emit("copy", y=y, x=g, count=count, plane=count)
+
+
 class _UpdatedNorm(NamedTuple):
     node: Node
     xhat: Ref
-    plane: int
+    size: Size
     mean: Ref
     """Of g(y), by channel."""
     products: Ref
@@ -67,19 +85,26 @@ class _TailBackward:
         shape = self.e.nodes[self.stage.tail[i - 1]].shape if i else self.stage.head_shape
         count = prod(shape) // self.rounds
         if node.kind == "add":
-            self._add(self.stage.others[t], count)
-        elif node.kind == "norm":
+            self._add(self.stage.others[t][0], count)
+        elif node.kind == "mul":
+            factors = node.factors // self.rounds
+            self._multiply(self.stage.others[t][0], factors, count, passes)
+        elif node.kind in NORMS:
             self._norm(t, node, shape, passes)
         elif passes and node.kind == "act":
             mask = self.e.kept["mask", t].parts(-(-count // 8), self.rounds)
             kind = ACTS.index(node.act)
             self._append("act_bw", g=self.g, mask=mask, count=count, kind=kind, slope=node.slope)
+        elif passes and node.kind == "curve":
+            kept = self.e.kept["curve", t].parts(count * 4, self.rounds)
+            kind = CURVES.index(node.act)
+            self._append("curve_bw", g=self.g, kept=kept, count=count, kind=kind)
         elif passes:
             self._pool(t, node, self._place(i, shape))
 
     def _place(self, i: int, shape: tuple[int, ...]) -> Ref:
         """For the gradient of a pool's input: a norm below it takes one part after the other."""
-        if any(self.e.nodes[u].kind == "norm" for u in self.stage.tail[:i]):
+        if any(self.e.nodes[u].kind in NORMS for u in self.stage.tail[:i]):
             return self.e.new("part", prod(shape) // self.rounds * 4)
         return self.e.full("g(y)", shape, self.rounds)
 
@@ -97,6 +122,19 @@ class _TailBackward:
             y = self.e.grads[other] = self.e.new(f"g(value {other})", count * 4, count * 4)
             self._append("copy", y=y, x=self.g, count=count, plane=count)
 
+    def _multiply(self, other: int, factors: int, count: int, passes: bool) -> None:
+        """The gradient of the factors needs x, that of x needs the factors."""
+        sizes: dict[str, Any] = {"factors": factors, "each": count // factors}
+        if self.e.needs[other]:
+            x, add = self.e.values[self.stage.source].part(count * 4), other in self.e.grads
+            if not add:
+                self.e.grads[other] = self.e.new(f"g(value {other})", factors * 4)
+            gs = self.e.grads[other].part(factors * 4)
+            self._append("mul_bw", gs=gs, gy=self.g, x=x, add=add, **sizes)
+        if passes:
+            s = self.e.values[other].part(factors * 4)
+            self._append("mul", y=self.g, x=self.g, s=s, **sizes)
+
     def _pool(self, t: int, node: Node, to: Ref) -> None:
         assert node.geom is not None
         channels = node.geom.c_in // self.rounds
@@ -109,41 +147,38 @@ class _TailBackward:
         self.g = to
 
     def _norm(self, t: int, node: Node, shape: tuple[int, ...], passes: bool) -> None:
-        channels, per_group = shape[0] // self.rounds, shape[0] // node.groups
+        part = norm_part(node, shape, self.rounds)
         xhat = self.e.kept["xhat", t].part(prod(shape) // self.rounds * 4)
-        rstd = self.e.kept["rstd", t].parts(channels // per_group * 4, self.rounds)
+        rstd = self.e.kept["rstd", t].parts(part.groups * 4, self.rounds)
         mean = products = NOTHING
         if node.name in self.e.live:
-            size = channels * 4
+            size, channels = part.channels * 4, part.channels * self.rounds
             mean, products = (self.e.new(f"sums {node.name}", size, size) for _ in range(2))
-            whole, plane = xhat.whole(prod(node.shape) * 4), prod(node.shape[1:])
-            sums = (ref.whole(node.shape[0] * 4) for ref in (mean, products))
-            self.norms.append(_UpdatedNorm(node, whole, plane, *sums))
+            seen = Size(channels, prod(shape) // channels, rows_first=node.kind == "layer_norm")
+            sums = (ref.whole(channels * 4) for ref in (mean, products))
+            self.norms.append(_UpdatedNorm(node, xhat.whole(seen.bytes()), seen, *sums))
         self._append(
-            "norm_bw",
+            f"{node.kind}_bw",
             node.name,
             xhat=xhat,
             gy=self.g,
-            w=self.e.param(node.weight, channels * 4),
+            w=self.e.param(node.weight, part.channels * 4),
             rstd=rstd,
             mean=mean,
             products=products,
-            channels=channels,
-            plane=prod(shape[1:]),
-            per_group=per_group,
-            eps=node.eps,
             no_dx=not passes,
+            **part.sizes,
         )
         self.g = xhat
 
 
 def _update_norm(e: Emitter, norm: _UpdatedNorm, gamma_fw: Ref) -> None:
-    node, channels = norm.node, norm.node.shape[0]
+    node, channels = norm.node, norm.size.channels
     gamma_bw = e.gamma(node, "bw", norm.mean, Size(channels, 1))
     acc_w, acc_b = (e.accumulator(node, w, (1, channels, 1)) for w in (node.weight, node.bias))
     sums = {"mean": norm.mean, "products": norm.products}
     gammas = {"gamma_fw": gamma_fw, "gamma_bw": gamma_bw}
-    sizes = {"channels": channels, "plane": norm.plane}
+    sizes = {"channels": channels, "plane": norm.size.plane}
     e.emit("norm_acc", node.name, acc_w=acc_w, acc_b=acc_b, **sums, **gammas, **sizes)
 
 

@@ -3,6 +3,7 @@
 from math import prod
 from typing import Any, NamedTuple
 
+from pmeta.compiler.fuse import NORMS
 from pmeta.compiler.ir import LANES, NOTHING, Buffer, Instr, Model, Ref, Tiling, Unit, instr
 from pmeta.compiler.read_model import Node, root_of
 from pmeta.device.format import INPUT_SPACE
@@ -40,6 +41,7 @@ class Emitter:
         self.shared: dict[tuple[str, str], Ref] = {}
         """Gamma of a micro-batch, by layer and side."""
         self.needs = self._needs_gradient()
+        self.factors = self._factors()
 
     def _needs_gradient(self) -> dict[int, bool]:
         """Which values need a gradient: those with an updated layer at or below them."""
@@ -47,6 +49,16 @@ class Emitter:
         for i, node in enumerate(self.nodes):
             needs[i] = node.name in self.live or any(needs[v] for v in node.inputs)
         return needs
+
+    def _factors(self) -> set[int]:
+        """The values that the backward half of a product reads, each for the other's gradient."""
+        read = set()
+        for node in self.nodes:
+            if node.kind == "mul":
+                x, s = (root_of(self.nodes, v) for v in node.inputs)
+                read |= {s} if self.needs[x] else set()
+                read |= {x} if self.needs[s] else set()
+        return read
 
     def updated_readers(self, value: int) -> list[int]:
         """The updated conv and fc layers that read a value."""
@@ -62,7 +74,8 @@ class Emitter:
         )
         if gamma is None or gamma.kept >= gamma.channels or source < 0 or self.shares(node):
             return None
-        return gamma.kept if self.updated_readers(source) == [head] else None
+        alone = self.updated_readers(source) == [head] and source not in self.factors
+        return gamma.kept if alone else None
 
     def keeps_norm(self, t: int) -> bool:
         return self.nodes[t].name in self.live or self.needs[self.nodes[t].inputs[0]]
@@ -153,7 +166,7 @@ class Emitter:
         row, column, taps, (groups, depth, filters) = fw, bw, 1, shape
         if name == node.bias:
             row, column = bw, NOTHING
-        elif node.kind == "norm":
+        elif node.kind in NORMS:
             groups, depth = depth, 1
         elif node.kind == "fc":
             row, column, depth, filters = bw, fw, node.shape[-1], depth // node.shape[-1]

@@ -1,9 +1,11 @@
 """The forward half of a step: stages in parts, and what the backward half needs of them."""
 
+from collections.abc import Iterator
 from math import prod
+from typing import Any, NamedTuple
 
-from pmeta.compiler.fuse import Stage
-from pmeta.compiler.ir import ACTS, NOTHING, Instr, Ref, instr
+from pmeta.compiler.fuse import NORMS, Stage
+from pmeta.compiler.ir import ACTS, CURVES, NOTHING, Instr, Ref, instr
 from pmeta.compiler.lower.emitter import Emitter
 from pmeta.compiler.read_model import Node
 
@@ -12,8 +14,28 @@ Shape = tuple[int, ...]
 
 def stage_forward(e: Emitter, s: int, stage: Stage) -> None:
     """Emit one stage: its head, then its tail, part by part."""
+    if e.nodes[stage.value].kind == "cat":
+        _concat(e, stage)
+        return
     forward = _StageForward(e, s, stage)
     e.emit_rounds(forward.instructions(), forward.rounds)
+
+
+def concat_parts(e: Emitter, stage: Stage) -> Iterator[tuple[int, int, int]]:
+    """(value, bytes before it, its bytes) of every input of a concatenation."""
+    before = 0
+    for value in (stage.source, *stage.others[stage.value]):
+        size = prod(e.nodes[value].shape if value >= 0 else e.model.input_shape) * 4
+        yield value, before, size
+        before += size
+
+
+def _concat(e: Emitter, stage: Stage) -> None:
+    """Copy the inputs behind one another."""
+    whole = e.values[stage.value] = e.full(f"value {stage.value}", stage.shape, 1)
+    for value, before, size in concat_parts(e, stage):
+        x, count = e.values[value].whole(size), size // 4
+        e.emit("copy", y=whole.after(before, size), x=x, count=count, plane=count)
 
 
 class _StageForward:
@@ -28,12 +50,13 @@ class _StageForward:
 
         Pooling does, and a norm whose normalized input is kept."""
         kind = self.e.nodes[t].kind
-        return kind in ("maxpool", "avgpool") or (kind == "norm" and self.e.keeps_norm(t))
+        return kind in ("maxpool", "avgpool", "mul") or (kind in NORMS and self.e.keeps_norm(t))
 
     def instructions(self) -> list[Instr]:
         stage, shape = self.stage, self.stage.head_shape
         body: list[Instr] = []
-        if stage.head is None and self.e.nodes[stage.tail[0]].geom:  # pooling reads the source
+        first = None if stage.head is not None else self.e.nodes[stage.tail[0]]
+        if first and (first.geom or first.kind == "mul"):  # these read the source
             place = self._part_of(stage.source, shape)
         else:
             place = self._place(-1, shape)
@@ -55,7 +78,7 @@ class _StageForward:
             return self.out
         t = self.stage.tail[following]
         node = self.e.nodes[t]
-        if node.kind != "norm":
+        if node.kind not in NORMS:
             return self.e.new("part", prod(shape) * 4 // self.rounds)
         self.e.kept["xhat", t] = self.e.full(f"xhat {node.name}", shape, self.rounds)
         return self.e.kept["xhat", t]
@@ -88,14 +111,22 @@ class _StageForward:
     def _operation(self, t: int, node: Node, x: Ref, y: Ref, shape: Shape) -> Instr:
         """Operation t of the tail, from x (of this shape) to y."""
         count = prod(shape) // self.rounds
-        if node.kind == "norm":
+        if node.kind in NORMS:
             return self._norm(t, node, x, y, shape)
         if node.kind == "act":
             mask = self._keep("mask", t, -(-count // 8))
             kind = ACTS.index(node.act)
             return instr("act", x=x, mask=mask, count=count, kind=kind, slope=node.slope)
+        if node.kind == "curve":
+            kept, kind = self._keep("curve", t, count * 4), CURVES.index(node.act)
+            return instr("curve", x=x, kept=kept, count=count, kind=kind)
         if node.kind == "add":
-            return instr("add", y=x, x=self._part_of(self.stage.others[t], shape), count=count)
+            (other,) = self.stage.others[t]
+            return instr("add", y=x, x=self._part_of(other, shape), count=count)
+        if node.kind == "mul":
+            (other,), factors = self.stage.others[t], node.factors // self.rounds
+            s = self.e.values[other].part(factors * 4)
+            return instr("mul", y=y, x=x, s=s, factors=factors, each=count // factors)
         assert node.geom is not None
         channels = node.geom.c_in // self.rounds
         if node.kind == "avgpool":
@@ -105,23 +136,20 @@ class _StageForward:
         return instr("maxpool", y=y, x=x, index=index, geom=t, channels=channels)
 
     def _norm(self, t: int, node: Node, x: Ref, y: Ref, shape: Shape) -> Instr:
-        channels, per_group = shape[0] // self.rounds, shape[0] // node.groups
+        part = norm_part(node, shape, self.rounds)
         rstd = NOTHING
         if self.e.keeps_norm(t):
-            size = channels // per_group * 4
+            size = part.groups * 4
             rstd = self.e.kept["rstd", t] = self.e.new(f"1/std {node.name}", size, size)
         return instr(
-            "norm",
+            node.kind,
             node.name,
             xhat=x,
             y=y,
-            w=self.e.param(node.weight, channels * 4),
-            bias=self.e.param(node.bias, channels * 4),
+            w=self.e.param(node.weight, part.channels * 4),
+            bias=self.e.param(node.bias, part.channels * 4),
             rstd=rstd,
-            channels=channels,
-            plane=prod(shape[1:]),
-            per_group=per_group,
-            eps=node.eps,
+            **part.sizes,
         )
 
     def _keep(self, what: str, t: int, size: int) -> Ref:
@@ -130,6 +158,26 @@ class _StageForward:
             return NOTHING
         self.e.kept[what, t] = self.e.new(what, size, size)
         return self.e.kept[what, t]
+
+
+class NormPart(NamedTuple):
+    """What a norm sees in one round."""
+
+    channels: int
+    groups: int
+    """Of a layer norm: rows."""
+    sizes: dict[str, Any]
+    """The parameters of its instructions."""
+
+
+def norm_part(node: Node, shape: Shape, rounds: int) -> NormPart:
+    """The channels and groups of a norm on a tensor of this shape."""
+    if node.kind == "layer_norm":
+        channels, rows = prod(shape) // node.groups, node.groups
+        return NormPart(channels, rows, {"channels": channels, "rows": rows, "eps": node.eps})
+    channels, per_group = shape[0] // rounds, shape[0] // node.groups
+    sizes = {"channels": channels, "plane": prod(shape[1:]), "per_group": per_group}
+    return NormPart(channels, channels // per_group, {**sizes, "eps": node.eps})
 
 
 def compact(e: Emitter, value: int) -> None:

@@ -10,7 +10,8 @@ enum {
     PMETA_OP_AVGPOOL = 13, PMETA_OP_AVGPOOL_BW = 14, PMETA_OP_ADD = 15, PMETA_OP_COPY = 16,
     PMETA_OP_FC = 17, PMETA_OP_FC_BW_W = 18, PMETA_OP_FC_BW_X = 19, PMETA_OP_SCORE = 20,
     PMETA_OP_COMPACT = 21, PMETA_OP_UPDATE = 22, PMETA_OP_SCORE_SUM = 23, PMETA_OP_SCORE_MEAN = 24,
-    PMETA_OP_MERGE = 25,
+    PMETA_OP_MERGE = 25, PMETA_OP_CURVE = 26, PMETA_OP_CURVE_BW = 27, PMETA_OP_MUL = 28,
+    PMETA_OP_MUL_BW = 29, PMETA_OP_LAYER_NORM = 30, PMETA_OP_LAYER_NORM_BW = 31,
 };
 enum {
     PMETA_FLAG_ADD = 1, PMETA_FLAG_NO_DX = 2, PMETA_FLAG_ROWS_FIRST = 4, PMETA_FLAG_BACKWARD = 8,
@@ -25,8 +26,8 @@ enum {
     struct { number acc, gy, x, gamma_fw, gamma_bw, patches; } conv_bw_w; \
     struct { number gx, gy, w, patches; } conv_bw_x; \
     struct { number acc, gy, gamma_bw; } bias_bw; \
-    struct { number xhat, y, w, bias, rstd; } norm; \
-    struct { number xhat, gy, w, rstd, mean, products; } norm_bw; \
+    struct { number xhat, y, w, bias, rstd; } norm, layer_norm; \
+    struct { number xhat, gy, w, rstd, mean, products; } norm_bw, layer_norm_bw; \
     struct { number acc_w, acc_b, mean, products, gamma_fw, gamma_bw; } norm_acc; \
     struct { number x, mask; } act; \
     struct { number g, mask; } act_bw; \
@@ -42,7 +43,11 @@ enum {
     struct { number w, acc; } update; \
     struct { number sum, x, module, scratch; } score_sum; \
     struct { number gamma, sum, order; } score_mean; \
-    struct { number acc, part, row, column; } merge;
+    struct { number acc, part, row, column; } merge; \
+    struct { number x, kept; } curve; \
+    struct { number g, kept; } curve_bw; \
+    struct { number y, x, s; } mul; \
+    struct { number gs, gy, x; } mul_bw;
 
 typedef union {
     uint32_t word[4];
@@ -62,6 +67,9 @@ typedef union {
     struct { uint32_t channels, plane, stored; } compact;
     struct { uint32_t layer, groups, depth, filters; } update;
     struct { uint32_t groups, depth, filters, taps; } merge;
+    struct { uint32_t count, kind; } curve, curve_bw;
+    struct { uint32_t factors, each; } mul, mul_bw;
+    struct { uint32_t channels, rows; float eps; } layer_norm, layer_norm_bw;
 } pmeta_parameters;
 
 /* Operands as bits: written; may be none; bytes without alignment; may be a uint8 sample. */
@@ -93,6 +101,12 @@ typedef struct {
     [PMETA_OP_UPDATE] = {0x01, 0x00, 0x00, 0x00}, \
     [PMETA_OP_SCORE_SUM] = {0x09, 0x00, 0x00, 0x02}, \
     [PMETA_OP_SCORE_MEAN] = {0x07, 0x00, 0x00, 0x00}, \
-    [PMETA_OP_MERGE] = {0x03, 0x0c, 0x00, 0x00},
+    [PMETA_OP_MERGE] = {0x03, 0x0c, 0x00, 0x00}, \
+    [PMETA_OP_CURVE] = {0x03, 0x02, 0x00, 0x00}, \
+    [PMETA_OP_CURVE_BW] = {0x01, 0x00, 0x00, 0x00}, \
+    [PMETA_OP_MUL] = {0x01, 0x00, 0x00, 0x00}, \
+    [PMETA_OP_MUL_BW] = {0x01, 0x00, 0x00, 0x00}, \
+    [PMETA_OP_LAYER_NORM] = {0x13, 0x1c, 0x00, 0x00}, \
+    [PMETA_OP_LAYER_NORM_BW] = {0x31, 0x34, 0x00, 0x00},
 
 #endif

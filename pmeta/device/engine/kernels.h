@@ -54,12 +54,19 @@ void pmeta_norm(float *xhat, float *y, const float *w, const float *b, float *rs
                 int per_group, float eps);
 void pmeta_norm_bw(float *xhat, const float *gy, const float *w, const float *rstd, float *mean_g,
                    float *sum_gx, int c, int n, int per_group, int want_dx);
+void pmeta_layer_norm(float *xhat, float *y, const float *w, const float *b, float *rstd, int c,
+                      int rows, float eps);
+void pmeta_layer_norm_bw(float *xhat, const float *gy, const float *w, const float *rstd,
+                         float *mean_g, float *sum_gx, int c, int rows, int want_dx);
 void pmeta_norm_acc(float *acc_w, float *acc_b, const float *mean_g, const float *sum_gx,
                     const float *gamma_fw, const float *gamma_bw, int c, int n);
 
-enum { PMETA_RELU = 0, PMETA_LEAKY = 1, PMETA_RELU6 = 2 };
+enum { PMETA_RELU = 0, PMETA_LEAKY = 1, PMETA_RELU6 = 2, PMETA_HARDSIGMOID = 3 };
 void pmeta_act(float *x, unsigned char *mask, size_t n, int kind, float slope);
 void pmeta_act_bw(float *g, const unsigned char *mask, size_t n, int kind, float slope);
+enum { PMETA_SIGMOID = 0, PMETA_SILU = 1, PMETA_HARDSWISH = 2 };
+void pmeta_curve(float *x, float *kept, size_t n, int kind);
+void pmeta_curve_bw(float *g, const float *kept, size_t n, int kind);
 
 void pmeta_maxpool(float *y, const float *x, unsigned char *index, const pmeta_geom *g, int c);
 void pmeta_maxpool_bw(float *gx, const float *gy, const unsigned char *index, const pmeta_geom *g,
@@ -67,6 +74,8 @@ void pmeta_maxpool_bw(float *gx, const float *gy, const unsigned char *index, co
 void pmeta_avgpool(float *y, const float *x, const pmeta_geom *g, int c, int count_pad);
 void pmeta_avgpool_bw(float *gx, const float *gy, const pmeta_geom *g, int c, int count_pad);
 
+void pmeta_mul(float *y, const float *x, const float *s, size_t factors, size_t each);
+void pmeta_mul_bw(float *gs, const float *gy, const float *x, size_t factors, size_t each, int add);
 void pmeta_add(float *y, const float *x, size_t n);
 float pmeta_cross_entropy(float *g, const float *z, int n, int label, float scale);
 

@@ -17,6 +17,12 @@ static int output_side(int in, int k, int s, int p, int d)
     return (in + 2 * p - d * (k - 1) - 1) / s + 1;
 }
 
+/* Pooling may have one window more that ends outside (ceil_mode), if it begins inside. */
+static int good_side(int out, int whole, int in, int s, int p)
+{
+    return out == whole || (out == whole + 1 && whole * s < in + p);
+}
+
 static int good_geom(const pmeta_geom *g, int tap)
 {
     if (!between(g->c_in, 1, LIMIT) || !between(g->c_out, 1, LIMIT) || !between(g->h, 1, SIDE) ||
@@ -32,8 +38,11 @@ static int good_geom(const pmeta_geom *g, int tap)
     if (!between(g->ho, 1, SIDE) || !between(g->wo, 1, SIDE)) return 0;
     if (g->h + 2 * g->ph < g->dh * (g->kh - 1) + 1 || g->w + 2 * g->pw < g->dw * (g->kw - 1) + 1)
         return 0;
-    return g->ho == output_side(g->h, g->kh, g->sh, g->ph, g->dh) &&
-           g->wo == output_side(g->w, g->kw, g->sw, g->pw, g->dw);
+    const int whole_h = output_side(g->h, g->kh, g->sh, g->ph, g->dh),
+              whole_w = output_side(g->w, g->kw, g->sw, g->pw, g->dw);
+    if (tap == TAP) return g->ho == whole_h && g->wo == whole_w;
+    return good_side(g->ho, whole_h, g->h, g->sh, g->ph) &&
+           good_side(g->wo, whole_w, g->w, g->sw, g->pw);
 }
 
 static uint64_t plane_in(const pmeta_geom *g) { return (uint64_t)g->h * g->w; }
@@ -251,7 +260,41 @@ static int act(pmeta_sizes *n, const pmeta_instr *i)
 {
     n->act.x = i->p.act.count; /* backward: g */
     n->act.mask = (n->act.x + 7) / 8;
-    return good_count(n->act.x) && i->p.act.kind <= PMETA_RELU6;
+    return good_count(n->act.x) && i->p.act.kind <= PMETA_HARDSIGMOID;
+}
+
+static int curve(pmeta_sizes *n, const pmeta_instr *i)
+{
+    n->curve.x = n->curve.kept = i->p.curve.count; /* backward: g */
+    return good_count(n->curve.x) && i->p.curve.kind <= PMETA_HARDSWISH;
+}
+
+/* mul and mul_bw, whose gs is s */
+static int mul(pmeta_sizes *n, const pmeta_instr *i, int forward)
+{
+    const uint64_t factors = i->p.mul.factors, all = factors * i->p.mul.each;
+    n->mul.y = forward ? all : factors;
+    n->mul.x = all;
+    n->mul.s = forward ? factors : all;
+    return good_count(factors) && good_count(i->p.mul.each) && good_count(all);
+}
+
+static int layer_norm(pmeta_sizes *n, const pmeta_instr *i)
+{
+    const uint64_t c = i->p.layer_norm.channels, rows = i->p.layer_norm.rows;
+    n->layer_norm.xhat = n->layer_norm.y = c * rows;
+    n->layer_norm.w = n->layer_norm.bias = c;
+    n->layer_norm.rstd = rows;
+    return good_tensor(c, rows) && rows <= LIMIT;
+}
+
+static int layer_norm_bw(pmeta_sizes *n, const pmeta_instr *i)
+{
+    const uint64_t c = i->p.layer_norm_bw.channels, rows = i->p.layer_norm_bw.rows;
+    n->layer_norm_bw.xhat = n->layer_norm_bw.gy = c * rows;
+    n->layer_norm_bw.w = n->layer_norm_bw.mean = n->layer_norm_bw.products = c;
+    n->layer_norm_bw.rstd = rows;
+    return good_tensor(c, rows) && rows <= LIMIT;
 }
 
 static int same_size(pmeta_sizes *n, uint64_t count)
@@ -297,6 +340,12 @@ static int words(pmeta_sizes *n, const pmeta_model *m, const pmeta_instr *i, uin
     case PMETA_OP_MERGE: return merge(n, i);
     case PMETA_OP_ACT:
     case PMETA_OP_ACT_BW: return act(n, i);
+    case PMETA_OP_CURVE:
+    case PMETA_OP_CURVE_BW: return curve(n, i);
+    case PMETA_OP_MUL: return mul(n, i, 1);
+    case PMETA_OP_MUL_BW: return mul(n, i, 0);
+    case PMETA_OP_LAYER_NORM: return layer_norm(n, i);
+    case PMETA_OP_LAYER_NORM_BW: return layer_norm_bw(n, i);
     case PMETA_OP_ADD: return same_size(n, p->add.count);
     case PMETA_OP_COPY: return same_size(n, p->copy.count);
     default: return 0;

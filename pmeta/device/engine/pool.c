@@ -1,31 +1,10 @@
-/* Activations with 1-bit masks; max-pooling with 2-bit indices (windows up to 4) or bytes;
- * average pooling. */
+/* Max-pooling with 2-bit indices (windows up to 4) or bytes; average pooling. */
 #include "kernels.h"
 #include <math.h>
 
 void pmeta_add(float *y, const float *x, size_t n)
 {
     for (size_t i = 0; i < n; i++) y[i] += x[i];
-}
-
-/* Bit 1: the derivative is 1. Otherwise it is 0 (ReLU, ReLU6) or the slope (leaky). */
-void pmeta_act(float *x, unsigned char *mask, size_t n, int kind, float slope)
-{
-    const float low = kind == PMETA_LEAKY ? slope : 0.0f;
-    for (size_t i = 0; mask && i < n; i += 8) {
-        unsigned bits = 0;
-        for (size_t j = 0; j < 8 && i + j < n; j++)
-            bits |= (unsigned)(x[i + j] > 0.0f && (kind != PMETA_RELU6 || x[i + j] < 6.0f)) << j;
-        mask[i / 8] = (unsigned char)bits;
-    }
-    for (size_t i = 0; i < n; i++) x[i] = x[i] > 0.0f ? x[i] : low * x[i];
-    for (size_t i = 0; kind == PMETA_RELU6 && i < n; i++) x[i] = x[i] < 6.0f ? x[i] : 6.0f;
-}
-
-void pmeta_act_bw(float *g, const unsigned char *mask, size_t n, int kind, float slope)
-{
-    const float low = kind == PMETA_LEAKY ? slope : 0.0f;
-    for (size_t i = 0; i < n; i++) g[i] *= mask[i / 8] >> (i % 8) & 1 ? 1.0f : low;
 }
 
 static int window(const pmeta_geom *g) { return g->kh * g->kw; }

@@ -154,10 +154,33 @@ static void execute(pmeta_model *m, const pmeta_instr *i, uint32_t round)
                        p->norm_acc.plane);
         break;
     case PMETA_OP_ACT:
-        pmeta_act(to.act.x, to.act.mask, p->act.count, p->act.kind, p->act.slope);
+        pmeta_act(to.act.x, to.act.mask, p->act.count, (int)p->act.kind, p->act.slope);
         break;
     case PMETA_OP_ACT_BW:
         pmeta_act_bw(to.act_bw.g, to.act_bw.mask, p->act_bw.count, p->act_bw.kind, p->act_bw.slope);
+        break;
+    case PMETA_OP_CURVE:
+        pmeta_curve(to.curve.x, to.curve.kept, p->curve.count, (int)p->curve.kind);
+        break;
+    case PMETA_OP_CURVE_BW:
+        pmeta_curve_bw(to.curve_bw.g, to.curve_bw.kept, p->curve_bw.count, (int)p->curve_bw.kind);
+        break;
+    case PMETA_OP_MUL:
+        pmeta_mul(to.mul.y, to.mul.x, to.mul.s, p->mul.factors, p->mul.each);
+        break;
+    case PMETA_OP_MUL_BW:
+        pmeta_mul_bw(to.mul_bw.gs, to.mul_bw.gy, to.mul_bw.x, p->mul_bw.factors, p->mul_bw.each,
+                     add);
+        break;
+    case PMETA_OP_LAYER_NORM:
+        pmeta_layer_norm(to.layer_norm.xhat, to.layer_norm.y, to.layer_norm.w, to.layer_norm.bias,
+                         to.layer_norm.rstd, (int)p->layer_norm.channels, (int)p->layer_norm.rows,
+                         p->layer_norm.eps);
+        break;
+    case PMETA_OP_LAYER_NORM_BW:
+        pmeta_layer_norm_bw(to.layer_norm_bw.xhat, to.layer_norm_bw.gy, to.layer_norm_bw.w,
+                            to.layer_norm_bw.rstd, to.layer_norm_bw.mean, to.layer_norm_bw.products,
+                            (int)p->layer_norm_bw.channels, (int)p->layer_norm_bw.rows, want_dx);
         break;
     case PMETA_OP_MAXPOOL:
         pmeta_maxpool(to.maxpool.y, to.maxpool.x, to.maxpool.index, geoms + p->maxpool.geom,
