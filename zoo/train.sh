@@ -12,7 +12,7 @@ for each in "${queue[@]}"; do
     length=(--tasks 20000 --epoch-tasks 2000)
     [ "$shots" = 1 ] || length=(--tasks 8000 --epoch-tasks 800)
     budget=()
-    [[ $method != pmeta* ]] || budget=(--memory-budget 1MB --freeze-at 0.2)
+    [[ $method != pmeta* ]] || budget=(--memory-budget 1MB --budget-accounting exact --freeze-at 0.2)
     OMP_NUM_THREADS=1 python -m pmeta train "miniimagenet-4conv-5way-${shots}shot" --data zoo/data --method "$method" "${length[@]}" \
         --meta-batch 2 --n-query 5 --val-tasks 150 --seed 0 --workers 1 "${budget[@]}" --out "zoo/runs/${shots}shot-$method"
 done

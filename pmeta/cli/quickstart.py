@@ -67,6 +67,7 @@ def run_config(config: QuickstartConfig, method: str) -> ImageConfig:
         epoch_tasks=config.tasks,
         val_tasks=50,
         memory_budget=budget,
+        budget_accounting="exact",
         freeze_at=0.2,
     )
 

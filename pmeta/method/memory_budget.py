@@ -21,19 +21,23 @@ def live_cost(net: Network, meta: Meta, method: Method, samples: int, batch: int
 
 
 def fit_budget(
-    net: Network, meta: Meta, method: Method, budget: int, samples: int, batch: int = 1
+    net: Network,
+    meta: Meta,
+    method: Method,
+    budget: int,
+    samples: int,
+    batch: int = 1,
+    accounting: str = "exact",
 ) -> Meta:
-    """Drop layers until the exact peak of every step fits in `budget` bytes, mu_fw being at its
-    bound.
+    """Drop layers until the peak of every step fits in `budget` bytes of the accounting, mu_fw
+    being at its bound.
 
     Each time goes the layer whose step size is least for the memory that it takes: the accumulator
     of its gradient, its own input, and all that the backward pass down to it drags along; or, since
     low layers share what they drag along, some lowest layers together. What fits again in the end
     is taken back, the largest step size first.
     """
-    memory = Memory(
-        net, mu_fw_bound(net, method), method.scores == "attention", samples, min(batch, samples)
-    )
+    memory = memory_of(net, method, samples, min(batch, samples), accounting)
     fits = torch.tensor(
         [layer.kind != "param" and memory.peak([layer.name]) <= budget for layer in net.layers]
     )
@@ -59,19 +63,28 @@ def fit_budget(
     return with_mask(meta, keep)
 
 
+def memory_of(
+    net: Network, method: Method, samples: int, batch: int = 1, accounting: str = "exact"
+) -> "Memory":
+    """What updating layers with this method takes at most."""
+    attention = method.scores == "attention"
+    return Memory(net, mu_fw_bound(net, method), attention, samples, batch, accounting)
+
+
 @dataclass(frozen=True)
 class Memory:
-    """What updating a set of layers takes, in the exact accounting."""
+    """What updating a set of layers takes, in the paper's accounting or in the exact one."""
 
     net: Network
     mu_fw: dict[str, float]
     attention: bool
     samples: int
     batch: int
+    accounting: str = "exact"
 
     def peak(self, update: list[str]) -> int:
         """Bytes."""
-        args = (update, self.batch, self.samples, self.mu_fw, "exact", self.attention)
+        args = (update, self.batch, self.samples, self.mu_fw, self.accounting, self.attention)
         return math.ceil(peak_words(self.net.ops, *args) * WORD)
 
     def needed_for(self, names: list[str], update: list[str]) -> float:
@@ -79,7 +92,7 @@ class Memory:
         accumulators of their gradients."""
         rest = [other for other in update if other not in names]
         both = [
-            sum(stored_words(self.net.ops, layers, self.mu_fw, "exact", self.attention))
+            sum(stored_words(self.net.ops, layers, self.mu_fw, self.accounting, self.attention))
             for layers in (update, rest)
         ]
         return self.batch * (both[0] - both[1]) + weight_words(self.net.ops, names)

@@ -28,7 +28,7 @@ CELLS_DIFFER_IN = (
     *("env", "data", "out", "seed", "tasks", "workers", "device"),
 )
 """What --set may not change: the cells' own settings, and what has an option of its own."""
-POLICIES_DIFFER_IN = (*CELLS_DIFFER_IN, "memory_budget", "freeze_at")
+POLICIES_DIFFER_IN = (*CELLS_DIFFER_IN, "memory_budget", "budget_accounting", "freeze_at")
 """The same of reinforcement learning."""
 
 

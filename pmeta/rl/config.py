@@ -59,8 +59,11 @@ class RLConfig:
     freeze_below: float = 0.1
     """What is small, as a share of alpha_0."""
     memory_budget: str = ""
-    """Instead of lambda: adapting to an episode must fit in this much memory (such as 170kB), exact
-    accounting."""
+    """Instead of lambda: adapting to an episode must fit in this much memory (such as 170kB), or in
+    this share of what MAML takes (such as 50%)."""
+    budget_accounting: Literal["arena", "exact", "paper"] = "arena"
+    """What the budget counts: the bytes that our engine plans for the device, or an accounting of
+    `pmeta cost`, without the episodes that are kept."""
     val_every: int = 10
     """Meta epochs between two validations."""
     val_tasks: int = 40

@@ -22,8 +22,9 @@ from pmeta.rl.log import Returns, RLLog
 from pmeta.rl.navigation import Navigation
 from pmeta.rl.outer import Batch, collect, outer_update
 from pmeta.rl.policy import Env, initialise, policy_gradient
+from pmeta.training.budget import Sample, budget_choice
+from pmeta.training.config import defaults
 from pmeta.training.run_folder import Run
-from pmeta.training.train import budget_choice
 from pmeta.training.workers import Group
 
 MAY_DIFFER = ("out", "workers", "tensorboard")
@@ -45,11 +46,17 @@ def train(group: Group, config: RLConfig) -> dict[str, Any]:
     torch.set_num_threads(1)  # the matrices are small: --workers uses the other cores better
     with Run(config.out) as run:
         if group.rank == 0:
-            run.start(dataclasses.asdict(config), MAY_DIFFER)
+            run.start(dataclasses.asdict(config), MAY_DIFFER, defaults(config))
         env = make_env(config)
         net, meta = build(config, env)
         choose = budget_choice(
-            net, meta, config.method_row(), config.memory_budget, config.episodes
+            net,
+            meta,
+            config.method_row(),
+            config.memory_budget,
+            config.budget_accounting,
+            config.episodes,
+            Sample((config.horizon, env.obs_size)),
         )
         outer = Outer(
             InnerLoop(net, config.method_row(), policy_gradient), meta, schedule(config), choose

@@ -4,7 +4,7 @@ import dataclasses
 import math
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from pmeta.method.methods import Method, method
 
@@ -88,8 +88,11 @@ class ImageConfig:
     freeze_below: float = 0.1
     """What is small, as a share of alpha_0."""
     memory_budget: str = ""
-    """Instead of lambda: adaptation must fit in this much memory (such as 1MB, 800kB, 1.5MiB),
-    exact accounting, batch 1."""
+    """Instead of lambda: adaptation at batch 1 must fit in this much memory (such as 1MB, 800kB,
+    1.5MiB), or in this share of what MAML takes (such as 50%)."""
+    budget_accounting: Literal["arena", "exact", "paper"] = "arena"
+    """What the budget counts: the bytes that our engine plans for the device, or an accounting of
+    `pmeta cost`."""
     seed: int = 0
     """Of the weights and of the tasks."""
     workers: int = 0
@@ -166,6 +169,11 @@ class ImageConfig:
         return -(-self.tasks // self.meta_batch)
 
 
+def defaults(config: Any) -> dict[str, Any]:
+    """What a run had of settings that an older release did not know."""
+    return {f.name: f.default for f in dataclasses.fields(config)}
+
+
 def check_shares(**shares: float) -> None:
     """Raise ValueError for a share of the training that is none."""
     for name, share in shares.items():
@@ -183,7 +191,7 @@ def check_budget(budget: str, row: Method) -> None:
             f"--memory-budget is met by dropping layers, which {row.title} does not: use pmeta-lr "
             "or pmeta."
         )
-    if budget:
+    if budget and parse_share(budget) is None:
         parse_bytes(budget)
 
 
@@ -195,9 +203,22 @@ def parse_bytes(text: str) -> int:
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(?:([kmg])(i?))?b?\s*", text, re.IGNORECASE)
     if not match or float(match[1]) == 0:
-        raise ValueError(f"--memory-budget is a size such as 1MB, 800kB or 1.5MiB, got {text!r}.")
+        raise ValueError(
+            "a memory budget is a size such as 1MB, 800kB or 1.5MiB, or a share of what MAML takes "
+            f"such as 50%, got {text!r}."
+        )
     power = " kmg".index((match[2] or " ").lower())
     return round(float(match[1]) * (1024 if match[3] else 1000) ** power)
+
+
+def parse_share(text: str) -> float | None:
+    """A share of something, None where it is none.
+
+    >>> parse_share("50%"), parse_share("50kB")
+    (0.5, None)
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*%\s*", text)
+    return float(match[1]) / 100 if match and 0 < float(match[1]) <= 100 else None
 
 
 def _paper() -> dict[str, ImageConfig]:

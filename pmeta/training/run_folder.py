@@ -24,6 +24,11 @@ Kind = TypeVar("Kind", bound="DataclassInstance")
 VERSIONED = ("torch", "numpy", "safetensors", "pillow")
 
 
+def _completed(config: dict[str, Any]) -> dict[str, Any]:
+    """Settings with what an older release did: its budgets were in the exact accounting."""
+    return {"budget_accounting": "exact", **config} if config.get("memory_budget") else config
+
+
 class BusyError(ValueError):
     """Another process is at work in a run folder."""
 
@@ -133,7 +138,7 @@ class Run:
             raise ValueError(
                 f"the config.json in {self.path} is not that of a run: give another folder."
             )
-        return config
+        return _completed(config)
 
     def settings(self, kind: type[Kind]) -> Kind:
         """The settings of the run as `kind`, the dataclass they were written from; fields it has no
@@ -146,19 +151,28 @@ class Run:
                 f"the config.json in {self.path} does not fit ({error}): give another folder."
             ) from None
 
-    def start(self, config: dict[str, Any], may_differ: tuple[str, ...] = ()) -> None:
+    def start(
+        self,
+        config: dict[str, Any],
+        may_differ: tuple[str, ...] = (),
+        before: dict[str, Any] | None = None,
+    ) -> None:
         """Begin the run, or make sure that the run which is there has the same settings.
+
+        `before` has the values of settings that an older release did not know.
 
         A run without a checkpoint, such as one whose data were not there, may begin anew with
         others."""
         self.lock()
         try:
-            self._write_or_compare(config, may_differ)
+            self._write_or_compare(config, may_differ, before)
         except ValueError:
             self.close()
             raise
 
-    def _write_or_compare(self, config: dict[str, Any], may_differ: tuple[str, ...]) -> None:
+    def _write_or_compare(
+        self, config: dict[str, Any], may_differ: tuple[str, ...], before: dict[str, Any] | None
+    ) -> None:
         if (self.path / "config.json").exists():
             self.config()  # a folder of something else is left alone
         if not self.begun():
@@ -167,13 +181,18 @@ class Run:
             }
             write_json(self.path / "config.json", {**config, "versions": versions})
             return
-        self.compare(config, may_differ)
+        self.compare(config, may_differ, before)
 
     def begun(self) -> bool:
         """Whether there is a checkpoint."""
         return any((self.path / f"{name}.safetensors").exists() for name in ("last", "best"))
 
-    def compare(self, config: dict[str, Any], may_differ: tuple[str, ...] = ()) -> None:
+    def compare(
+        self,
+        config: dict[str, Any],
+        may_differ: tuple[str, ...] = (),
+        before: dict[str, Any] | None = None,
+    ) -> None:
         """Raise ValueError unless the run that is there has these settings."""
         if not (self.path / "config.json").exists():
             raise ValueError(
@@ -263,7 +282,7 @@ class Shipped(Run):
     """A model of the zoo, to be read as if it were the run that it comes from."""
 
     def config(self) -> dict[str, Any]:
-        return zoo.card(self.path.name)["config"]
+        return _completed(zoo.card(self.path.name)["config"])
 
     def load(self, name: str) -> Checkpoint | None:
         return Run(zoo.FOLDER).load(self.path.name) if name == "best" else None

@@ -1,7 +1,6 @@
 """Meta-training on images (Alg. 2): the loop, with validation after each meta epoch."""
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,15 +8,15 @@ import torch
 from pmeta.data.tasks import ImageSet, Task, check_enough, open_split, sample_task
 from pmeta.method.inner import InnerLoop
 from pmeta.method.learned import Meta, init_meta
-from pmeta.method.memory_budget import fit_budget, live_cost
+from pmeta.method.memory_budget import live_cost
 from pmeta.method.meta_gradient import MetaGradient
-from pmeta.method.methods import Method
 from pmeta.method.outer import Outer, Schedule
 from pmeta.method.step_sizes import freeze
 from pmeta.network.backbones import FourConv, ResNet12, initialise
 from pmeta.network.layers import Network
 from pmeta.network.take_in import take_in
-from pmeta.training.config import ImageConfig, parse_bytes
+from pmeta.training.budget import Sample, budget_choice
+from pmeta.training.config import ImageConfig, defaults
 from pmeta.training.evaluate import TaskResult, evaluate_task, evaluation_loop
 from pmeta.training.log import Log
 from pmeta.training.pretraining.config import PretrainConfig
@@ -37,12 +36,14 @@ def train(group: Group, config: ImageConfig) -> dict[str, Any]:
     device = choose_device(config.device, group.rank)
     with Run(config.out) as run:
         if group.rank == 0:
-            run.start(dataclasses.asdict(config), MAY_DIFFER)
+            run.start(dataclasses.asdict(config), MAY_DIFFER, defaults(config))
         images = {split: open_images(config, split) for split in ("train", "val")}
         net, meta = build(config, images["train"].shape, device)
         meta = first_meta(group, run, config, net, meta)
         method, samples = config.method_row(), config.n_way * config.n_shot
-        choose = budget_choice(net, meta, method, config.memory_budget, samples)
+        reads = Sample(images["train"].shape, "uint8")
+        budget = config.memory_budget, config.budget_accounting
+        choose = budget_choice(net, meta, method, *budget, samples, reads)
         small = config.freeze_below * config.alpha_0
         choose = choose or (lambda meta: freeze(meta, small))
         outer = Outer(training_loop(net, config), meta, schedule(config), choose)
@@ -132,18 +133,6 @@ def schedule(config: ImageConfig) -> Schedule:
         f.name: getattr(config, f.name) for f in dataclasses.fields(Schedule) if f.name != "updates"
     }
     return Schedule(config.updates, **shared | ({"lam": 0.0} if config.memory_budget else {}))
-
-
-def budget_choice(
-    net: Network, meta: Meta, method: Method, budget: str, samples: int
-) -> Callable[[Meta], Meta] | None:
-    """The choice of layers that a memory budget asks for; raises ValueError where it is too small
-    for any."""
-    if not budget:
-        return None
-    args = method, parse_bytes(budget), samples
-    fit_budget(net, meta, *args)  # better now than late in the training
-    return lambda meta: fit_budget(net, meta, *args)
 
 
 def task(

@@ -16,6 +16,7 @@ from pmeta.base.errors import DivergedError
 from pmeta.cli import evaluate as evaluate_command
 from pmeta.cli import main
 from pmeta.cli import train as train_command
+from pmeta.cli.export import export_run
 from pmeta.method.learned import Meta
 from pmeta.method.memory_budget import live_cost
 from pmeta.rl import restore as rl_restore
@@ -121,6 +122,7 @@ def test_a_memory_budget_drops_the_middle_layer(tmp_path):
             horizon=200,
             epochs=1,
             memory_budget="170kB",
+            budget_accounting="exact",
             freeze_at=0.0,
         ),
     )
@@ -129,6 +131,16 @@ def test_a_memory_budget_drops_the_middle_layer(tmp_path):
         [True, False, True, True]
     ]  # fc1, fc2, fc3 and the deviation, which stores nothing
     assert round(record["memory_mb"], 2) == 0.09
+
+
+def test_a_memory_budget_is_what_the_device_takes(tmp_path):
+    run = small(tmp_path / "run", method="pmeta-lr", epochs=1, memory_budget="60%", freeze_at=0.0)
+    train(Group(), run)
+    train(Group(), small(tmp_path / "maml", method="maml", epochs=1))
+    found, maml = (export_run(str(tmp_path / name)).arena_bytes for name in ("run", "maml"))
+    assert found <= 0.6 * maml
+    alive = state(tmp_path / "run")["alpha"] > 0
+    assert alive.tolist() == [[True, False, True, True]], "fc2 alone is more than half of it"
 
 
 def test_a_memory_budget_takes_the_place_of_lambda():

@@ -116,7 +116,8 @@ nan = float("nan")
         ),
         (
             {"memory_budget": "much"},
-            "--memory-budget is a size such as 1MB, 800kB or 1.5MiB, got 'much'.",
+            "a memory budget is a size such as 1MB, 800kB or 1.5MiB, or a share of what MAML takes "
+            "such as 50%, got 'much'.",
         ),
     ],
 )
@@ -142,6 +143,6 @@ def test_units_of_the_budget(text: str, size: int) -> None:
 )
 def test_no_sizes(text: str) -> None:
     with pytest.raises(
-        ValueError, match=r"^--memory-budget is a size such as 1MB, 800kB or 1\.5MiB, got "
+        ValueError, match=r"^a memory budget is a size such as 1MB, 800kB or 1\.5MiB, or a share "
     ):
         parse_bytes(text)

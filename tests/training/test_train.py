@@ -2,6 +2,7 @@
 errors say what to do."""
 
 import dataclasses
+import json
 import math
 import os
 import re
@@ -19,6 +20,7 @@ from torch import Tensor
 
 import pmeta.training.log
 import pmeta.training.train
+from pmeta.cli.export import export_run
 from pmeta.data.tasks import ImageSet, Task
 from pmeta.method.inner import InnerLoop
 from pmeta.training import workers
@@ -404,6 +406,7 @@ def test_a_memory_budget_is_kept_on_every_task(tmp_path: Path, method: str) -> N
         tmp_path,
         method=method,
         memory_budget="50kB",
+        budget_accounting="exact",
         tasks=4,
         epoch_tasks=4,
         freeze_at=0.0,
@@ -412,6 +415,30 @@ def test_a_memory_budget_is_kept_on_every_task(tmp_path: Path, method: str) -> N
     train(Group(), config)
     _, summary = evaluate(Group(), EvaluateConfig(str(tmp_path), tasks=5))
     assert 0.03 < summary.worst_exact_memory_mb <= 0.05  # all layers would take 0.06
+
+
+@pytest.mark.parametrize("budget", ["40kB", "60%"])
+def test_a_memory_budget_is_what_the_device_takes(tmp_path: Path, budget: str) -> None:
+    small: dict[str, Any] = {"epoch_tasks": 4, "tasks": 4, "freeze_at": 0.0, "freeze_below": 0.0}
+    train(Group(), tiny(tmp_path / "maml", method="maml", **small))
+    train(Group(), tiny(tmp_path / "run", memory_budget=budget, **small))
+    maml, found = (export_run(str(tmp_path / name)).arena_bytes for name in ("maml", "run"))
+    most = 40_000 if budget == "40kB" else int(0.6 * maml)
+    assert 0.7 * most < found <= most < maml
+
+
+def test_a_run_of_an_older_release_is_continued(tmp_path: Path) -> None:
+    """Its budget was in the exact accounting, and a setting that it does not know was the
+    default."""
+    config = tiny(tmp_path / "run", memory_budget="50kB", budget_accounting="exact", tasks=4)
+    train(Group(), config)
+    settings = json.loads((tmp_path / "run/config.json").read_text())
+    assert settings.pop("budget_accounting") == "exact"
+    assert settings.pop("init") == ""
+    (tmp_path / "run/config.json").write_text(json.dumps(settings))
+    train(Group(), config)
+    with pytest.raises(ValueError, match=r"has budget_accounting='exact' \(now 'arena'\): choose"):
+        train(Group(), dataclasses.replace(config, budget_accounting="arena"))
 
 
 def test_a_memory_budget_takes_the_place_of_the_penalty(tmp_path: Path) -> None:
@@ -425,7 +452,7 @@ def test_a_memory_budget_takes_the_place_of_the_penalty(tmp_path: Path) -> None:
 def test_a_budget_that_is_too_small_is_told_before_the_training(tmp_path: Path) -> None:
     with pytest.raises(
         ValueError,
-        match=r"^memory budget of 1000 bytes is too small to update any layer: \w+ alone takes \d+",
+        match=r"^memory budget of 1,000 bytes is too small to update any layer: \w+ alone takes ",
     ):
         train(Group(), tiny(tmp_path, memory_budget="1kB"))
     assert Run(tmp_path).metrics() == []
