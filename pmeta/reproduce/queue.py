@@ -18,7 +18,7 @@ from pmeta.reproduce.scales import SCALES, configuration
 from pmeta.rl.config import RLConfig
 from pmeta.rl.train import train as train_policy
 from pmeta.training import workers
-from pmeta.training.config import ImageConfig
+from pmeta.training.config import ImageConfig, defaults
 from pmeta.training.restore import EvaluateConfig
 from pmeta.training.run_folder import BusyError, Run, write_json
 from pmeta.training.train import MAY_DIFFER, train
@@ -114,7 +114,7 @@ def plan(cells: Sequence[Cell], with_figure5: Sequence[str], options: Options) -
             jobs.append(Job(training, _config(training, seed, options), asked, shown))
     for job in jobs:
         if Run(job.run).begun():
-            Run(job.run).compare(dataclasses.asdict(job.config), MAY_DIFFER)
+            Run(job.run).compare(dataclasses.asdict(job.config), MAY_DIFFER, defaults(job.config))
     return jobs
 
 
