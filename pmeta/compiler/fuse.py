@@ -35,6 +35,46 @@ class Stage:
         return {self.source, *(value for values in self.others.values() for value in values)}
 
 
+RISING = ("relu", "leaky", "relu6")
+"""Activations that keep the order of numbers: the largest stays the largest."""
+
+
+@dataclass(frozen=True)
+class Tail:
+    """The operations of a tail in the order they run, and the shape behind each.
+
+    A max-pool behind a norm may come first: a norm keeps the order of a channel's numbers, or
+    turns it around where its weight is negative, so that it is computed only for the winners."""
+
+    order: tuple[int, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    """Before the first operation, and behind each."""
+    pools_first: bool = False
+    """The second operation is a max-pool that belongs before the first, a norm."""
+
+    @classmethod
+    def of(cls, nodes: Sequence[Node], stage: Stage) -> "Tail":
+        shapes = (stage.head_shape, *(nodes[t].shape for t in stage.tail))
+        return cls(tuple(stage.tail), shapes)
+
+    def pooled_first(self, nodes: Sequence[Node]) -> "Tail | None":
+        """The same with the norm behind the max-pool, None if there are no such two."""
+        kinds = [nodes[t].kind for t in self.order]
+        if "maxpool" not in kinds or kinds[0] != "norm":
+            return None
+        norm, *acts, pool = self.order[: kinds.index("maxpool") + 1]
+        if any(nodes[t].kind != "act" or not _rises(nodes[t]) for t in acts):
+            return None
+        rest = self.order[len(acts) + 2 :]
+        shapes = [self.shapes[0], self.shapes[1], *[nodes[pool].shape] * (len(acts) + 1)]
+        shapes += [nodes[t].shape for t in rest]
+        return Tail((norm, pool, *acts, *rest), tuple(shapes), pools_first=True)
+
+
+def _rises(node: Node) -> bool:
+    return node.act in RISING and node.slope >= 0
+
+
 def split(nodes: Sequence[Node]) -> list[Stage]:
     """The stages in the order they run."""
     splitter = _Splitter(nodes)

@@ -15,7 +15,7 @@ import numpy as np
 from pmeta.device.instructions import RawInstr
 
 MAGIC = b"pmeta\r\n\x1a"
-VERSION = 1
+VERSION = 2
 ENDIAN_MARK = 0x01020304
 CRC_FROM = 24
 HEADER_BYTES = 128

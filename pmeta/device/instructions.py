@@ -13,8 +13,11 @@ from typing import NamedTuple
 
 NONE = 0xFFFFFFFF
 """The address of an operand that is not there."""
-SLOTS, PARAMETERS = 6, 4
-FLAGS = {"add": 1, "no_dx": 2, "rows_first": 4, "backward": 8, "count_pad": 16}
+SLOTS, PARAMETERS = 6, 6
+FLAGS = {
+    **{"add": 1, "no_dx": 2, "rows_first": 4, "backward": 8, "count_pad": 16},
+    **{"window": 32, "relu": 64, "relu6": 128},
+}
 FLOATS = ("eps", "slope", "threshold")
 """Parameters that are float32; all others are whole numbers."""
 MARKS = {"writes": "!", "optional": "?", "packed": ".", "input": "~"}
@@ -23,16 +26,16 @@ alignment, it may be a uint8 sample."""
 
 _TABLE = (  # operation, operands, parameters, flags; numbered from 1 on
     ("loop", "", "rounds body", ""),
-    ("conv", "y! x~ w bias? patches!", "geom channels strip", ""),
-    ("conv_bw_w", "acc! gy x~ gamma_fw? gamma_bw? patches!", "geom stored strip", ""),
-    ("conv_bw_x", "gx! gy w patches!", "geom unused strip", "add"),
+    ("conv", "y! x~ w bias? patches!", "geom channels strip rows first channel", "window"),
+    ("conv_bw_w", "acc! gy x~ gamma_fw? gamma_bw? patches!", "geom stored strip channels", ""),
+    ("conv_bw_x", "gx! gy w patches!", "geom channels strip", "add"),
     ("bias_bw", "acc! gy gamma_bw?", "channels plane", "rows_first"),
     ("norm", "xhat! y! w? bias? rstd!?", "channels plane per_group eps", ""),
-    ("norm_bw", "xhat! gy w? rstd mean!? products!?", "channels plane per_group eps", "no_dx"),
+    ("norm_bw", "xhat! gy w? rstd? mean!? products!?", "channels plane per_group eps", "no_dx"),
     ("norm_acc", "acc_w! acc_b! mean products gamma_fw? gamma_bw?", "channels plane", ""),
     ("act", "x! mask!?.", "count kind slope", ""),
     ("act_bw", "g! mask.", "count kind slope", ""),
-    ("maxpool", "y! x index!?.", "geom channels", ""),
+    ("maxpool", "y! x index!?. w?", "geom channels rows first window place", ""),
     ("maxpool_bw", "gx! gy index.", "geom channels", ""),
     ("avgpool", "y! x", "geom channels", "count_pad"),
     ("avgpool_bw", "gx! gy", "geom channels", "count_pad"),
@@ -52,7 +55,13 @@ _TABLE = (  # operation, operands, parameters, flags; numbered from 1 on
     ("mul", "y! x s", "factors each", ""),
     ("mul_bw", "gs! gy x", "factors each", "add"),
     ("layer_norm", "xhat! y! w? bias? rstd!?", "channels rows eps", ""),
-    ("layer_norm_bw", "xhat! gy w? rstd mean!? products!?", "channels rows eps", "no_dx"),
+    ("layer_norm_bw", "xhat! gy w? rstd? mean!? products!?", "channels rows eps", "no_dx"),
+    ("moments", "stat! x", "channels plane width rows first", ""),
+    ("group_stat", "stat! means!? rstd!?", "channels count per_group eps", ""),
+    ("normalise", "xhat! y! stat w? bias?", "channels width rows window place", "relu relu6"),
+    ("shift", "x!", "channels width window keep", ""),
+    ("norm_coef", "coef! stat means? w? mean products", "channels plane pooled per_group", ""),
+    ("norm_pool_bw", "x! gy index. coef", "geom channels stride", ""),
 )
 
 
@@ -91,7 +100,7 @@ class RawInstr(NamedTuple):
     flags: Collection[str] = ()
 
     def words(self) -> list[int]:
-        """The 18 words of the file.
+        """The 20 words of the file.
 
         >>> RawInstr("add", at={"y": 0, "x": 4}, parameters={"count": 1}).words()[:4]
         [15, 0, 0, 4]

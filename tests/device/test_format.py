@@ -26,7 +26,7 @@ def test_header_is_where_the_document_says(data: bytes) -> None:
     for name in flatfile.FIELDS:
         assert struct.unpack_from("<I", data, offsets[name])[0] == numbers[name]
     assert data[:8].hex(" ") in DOC
-    assert struct.unpack_from("<IIII", data, 8) == (1, 0x01020304, len(data), zlib.crc32(data[24:]))
+    assert struct.unpack_from("<IIII", data, 8) == (2, 0x01020304, len(data), zlib.crc32(data[24:]))
     assert numbers["outputs"] == 5
     assert numbers["steps"] == 3
 

@@ -34,16 +34,16 @@ def test_the_document_has_the_same_table() -> None:
     assert {name: int(bit) for name, bit in flags} == FLAGS
 
 
-def test_an_instruction_is_18_words() -> None:
+def test_an_instruction_is_20_words() -> None:
     conv = RawInstr(
         "conv",
         at={"y": 16, "w": 8},
         step={"y": 4},
         parameters={"geom": 3, "channels": 2, "strip": 32},
     )
-    assert conv.words() == [2, 0, 16, NONE, 8, *[NONE] * 3, 4, *[0] * 5, 3, 2, 32, 0]
+    assert conv.words() == [2, 0, 16, NONE, 8, *[NONE] * 3, 4, *[0] * 5, 3, 2, 32, 0, 0, 0]
     act = RawInstr("act", parameters={"count": 5, "kind": 1, "slope": 1.0})
-    assert act.words()[-PARAMETERS:] == [5, 1, 0x3F800000, 0]
+    assert act.words()[-PARAMETERS:] == [5, 1, 0x3F800000, 0, 0, 0]
     score = RawInstr("score", flags=("rows_first", "backward"))
     assert score.words()[:2] == [20, 12]
 

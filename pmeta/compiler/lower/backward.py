@@ -21,7 +21,7 @@ def stage_backward(e: Emitter, s: int, stage: Stage) -> None:
         return
     tail = _TailBackward(e, s, stage)
     reaches_head = tail.walk()
-    gammas_fw = [e.gamma(n.node, "fw", n.xhat, n.size) for n in tail.norms]
+    gammas_fw = [e.gamma(n.node, "fw", n.scored, n.scored_size) for n in tail.norms]
     e.emit_rounds(tail.body, tail.rounds)
     for norm, gamma_fw in zip(tail.norms, gammas_fw, strict=True):
         _update_norm(e, norm, gamma_fw)
@@ -45,7 +45,9 @@ def _concat_backward(e: Emitter, stage: Stage) -> None:
 
 class _UpdatedNorm(NamedTuple):
     node: Node
-    xhat: Ref
+    scored: Ref
+    """What gives gamma_fw: xhat, or its means by channel."""
+    scored_size: Size
     size: Size
     mean: Ref
     """Of g(y), by channel."""
@@ -60,15 +62,17 @@ class _TailBackward:
         self.e, self.stage = e, stage
         same = e.tiling.forward.get(s, e.model.rounds(stage)[-1])
         self.rounds = e.tiling.backward.get(s, same)
+        self.tail = e.tail(stage)
         self.g = e.grads.pop(stage.value).part(prod(stage.shape) // self.rounds * 4)
         self.body: list[Instr] = []
         self.norms: list[_UpdatedNorm] = []
 
     def walk(self) -> bool:
         """Emit every operation whose gradient is needed; whether the head's is needed too."""
-        for i in reversed(range(len(self.stage.tail))):
+        for i in reversed(range(len(self.tail.order))):
             passes = self.e.needs[self._below(i)]
-            self._operation(i, passes)
+            if not (self.tail.pools_first and i == 1):  # the winners' gradient is all there is
+                self._operation(i, passes)
             if not passes:
                 return False
         return True
@@ -76,13 +80,13 @@ class _TailBackward:
     def _below(self, i: int) -> int:
         """The value that tail operation i reads from its own stage."""
         head = self.stage.source if self.stage.head is None else self.stage.head
-        return self.stage.tail[i - 1] if i else head
+        return self.tail.order[i - 1] if i else head
 
     def _operation(self, i: int, passes: bool) -> None:
         """Add the backward of tail operation i, and move on to the gradient of its input."""
-        t = self.stage.tail[i]
-        node = self.e.nodes[t]
-        shape = self.e.nodes[self.stage.tail[i - 1]].shape if i else self.stage.head_shape
+        t = self.tail.order[i]
+        node, first = self.e.nodes[t], self.tail.pools_first and i == 0
+        shape = self.tail.shapes[2 if first else i]
         count = prod(shape) // self.rounds
         if node.kind == "add":
             self._add(self.stage.others[t][0], count)
@@ -104,7 +108,7 @@ class _TailBackward:
 
     def _place(self, i: int, shape: tuple[int, ...]) -> Ref:
         """For the gradient of a pool's input: a norm below it takes one part after the other."""
-        if any(self.e.nodes[u].kind in NORMS for u in self.stage.tail[:i]):
+        if any(self.e.nodes[u].kind in NORMS for u in self.tail.order[:i]):
             return self.e.new("part", prod(shape) // self.rounds * 4)
         return self.e.full("g(y)", shape, self.rounds)
 
@@ -149,14 +153,18 @@ class _TailBackward:
     def _norm(self, t: int, node: Node, shape: tuple[int, ...], passes: bool) -> None:
         part = norm_part(node, shape, self.rounds)
         xhat = self.e.kept["xhat", t].part(prod(shape) // self.rounds * 4)
-        rstd = self.e.kept["rstd", t].parts(part.groups * 4, self.rounds)
-        mean = products = NOTHING
+        rstd = mean = products = NOTHING
+        if passes:
+            rstd = self.e.kept["rstd", t].parts(part.groups * 4, self.rounds)
         if node.name in self.e.live:
             size, channels = part.channels * 4, part.channels * self.rounds
             mean, products = (self.e.new(f"sums {node.name}", size, size) for _ in range(2))
             seen = Size(channels, prod(shape) // channels, rows_first=node.kind == "layer_norm")
+            scored, scored_size = xhat.whole(seen.bytes()), seen
+            if self.tail.pools_first:
+                scored, scored_size = self.e.kept["means", t].whole(channels * 4), Size(channels, 1)
             sums = (ref.whole(channels * 4) for ref in (mean, products))
-            self.norms.append(_UpdatedNorm(node, xhat.whole(seen.bytes()), seen, *sums))
+            self.norms.append(_UpdatedNorm(node, scored, scored_size, seen, *sums))
         self._append(
             f"{node.kind}_bw",
             node.name,

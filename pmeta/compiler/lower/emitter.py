@@ -3,7 +3,7 @@
 from math import prod
 from typing import Any, NamedTuple
 
-from pmeta.compiler.fuse import NORMS
+from pmeta.compiler.fuse import NORMS, Stage, Tail
 from pmeta.compiler.ir import LANES, NOTHING, Buffer, Instr, Model, Ref, Tiling, Unit, instr
 from pmeta.compiler.read_model import Node, root_of
 from pmeta.device.format import INPUT_SPACE
@@ -76,6 +76,14 @@ class Emitter:
             return None
         alone = self.updated_readers(source) == [head] and source not in self.factors
         return gamma.kept if alone else None
+
+    def tail(self, stage: Stage) -> Tail:
+        """The tail of a stage as this program runs it: pooling first where that is the same."""
+        plain = Tail.of(self.nodes, stage)
+        pooled = plain.pooled_first(self.nodes)
+        if pooled is None or self.needs[self.nodes[stage.tail[0]].inputs[0]]:
+            return plain
+        return pooled
 
     def keeps_norm(self, t: int) -> bool:
         return self.nodes[t].name in self.live or self.needs[self.nodes[t].inputs[0]]

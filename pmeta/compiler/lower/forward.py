@@ -42,15 +42,17 @@ class _StageForward:
     def __init__(self, e: Emitter, s: int, stage: Stage):
         self.e, self.s, self.stage = e, s, stage
         self.rounds = e.tiling.forward.get(s, e.model.rounds(stage)[-1])
-        self.moves = [i for i, t in enumerate(stage.tail) if self._moves(t)]
+        self.tail = e.tail(stage)
+        self.moves = [i for i in range(len(self.tail.order)) if self._moves(i)]
         self.out = e.values[stage.value] = e.full(f"value {stage.value}", stage.shape, self.rounds)
 
-    def _moves(self, t: int) -> bool:
+    def _moves(self, i: int) -> bool:
         """Whether an operation writes elsewhere than it reads.
 
         Pooling does, and a norm whose normalized input is kept."""
-        kind = self.e.nodes[t].kind
-        return kind in ("maxpool", "avgpool", "mul") or (kind in NORMS and self.e.keeps_norm(t))
+        t = self.tail.order[i]
+        kind, keeps = self.e.nodes[t].kind, self.e.keeps_norm(t) and not self.tail.pools_first
+        return kind in ("maxpool", "avgpool", "mul") or (kind in NORMS and keeps)
 
     def instructions(self) -> list[Instr]:
         stage, shape = self.stage, self.stage.head_shape
@@ -61,11 +63,16 @@ class _StageForward:
         else:
             place = self._place(-1, shape)
             body.append(self._head(place))
-        for i, t in enumerate(stage.tail):
-            node = self.e.nodes[t]
-            to = self._place(i, node.shape) if i in self.moves else place
-            body.append(self._operation(t, node, place, to, shape))
-            place, shape = to, node.shape
+        tail = self.tail
+        for i, t in enumerate(tail.order):
+            if tail.pools_first and i == 0:
+                continue  # together with the max-pool
+            to = self._place(i, tail.shapes[i + 1]) if i in self.moves else place
+            if tail.pools_first and i == 1:
+                body += self._norm_pool(tail.order[0], t, place, to)
+            else:
+                body.append(self._operation(t, self.e.nodes[t], place, to, tail.shapes[i]))
+            place = to
         return body
 
     def _part_of(self, value: int, shape: Shape) -> Ref:
@@ -76,7 +83,7 @@ class _StageForward:
         following = next((i for i in self.moves if i > at), None)
         if following is None:
             return self.out
-        t = self.stage.tail[following]
+        t = self.tail.order[following]
         node = self.e.nodes[t]
         if node.kind not in NORMS:
             return self.e.new("part", prod(shape) * 4 // self.rounds)
@@ -138,7 +145,7 @@ class _StageForward:
     def _norm(self, t: int, node: Node, x: Ref, y: Ref, shape: Shape) -> Instr:
         part = norm_part(node, shape, self.rounds)
         rstd = NOTHING
-        if self.e.keeps_norm(t):
+        if self.e.needs[node.inputs[0]]:
             size = part.groups * 4
             rstd = self.e.kept["rstd", t] = self.e.new(f"1/std {node.name}", size, size)
         return instr(
@@ -151,6 +158,30 @@ class _StageForward:
             rstd=rstd,
             **part.sizes,
         )
+
+    def _norm_pool(self, t: int, pool: int, x: Ref, y: Ref) -> list[Instr]:
+        """Norm t behind its max-pool: statistics of all, the winners, and these normalized.
+
+        A norm under adaptation keeps the normalized winners, and the means of its scores."""
+        node, geom = self.e.nodes[t], self.e.nodes[pool].geom
+        assert geom is not None
+        channels, per_group = geom.c_in // self.rounds, geom.c_in // node.groups
+        plane, pooled = geom.h * geom.w, geom.ho * geom.wo
+        w, bias = (self.e.param(name, channels * 4) for name in (node.weight, node.bias))
+        stat, xhat, means = self.e.new("statistics", channels * 8), y, NOTHING
+        if self.e.keeps_norm(t):
+            shape = (geom.c_in, geom.ho, geom.wo)
+            xhat = self.e.kept["xhat", t] = self.e.full(f"xhat {node.name}", shape, self.rounds)
+            means = self.e.new(f"means {node.name}", channels * 4, channels * 4)
+            self.e.kept["means", t] = means
+        sizes = {"channels": channels, "per_group": per_group}
+        rows = {"channels": channels, "width": pooled, "rows": 1, "window": 1}
+        return [
+            instr("moments", node.name, stat=stat, x=x, channels=channels, plane=plane),
+            instr("group_stat", stat=stat, means=means, count=plane, eps=node.eps, **sizes),
+            instr("maxpool", y=xhat, x=x, w=w, geom=pool, channels=channels),
+            instr("normalise", node.name, xhat=xhat, y=y, stat=stat, w=w, bias=bias, **rows),
+        ]
 
     def _keep(self, what: str, t: int, size: int) -> Ref:
         """A place for `size` bytes a round, if the backward half needs them."""

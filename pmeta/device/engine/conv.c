@@ -15,17 +15,17 @@ typedef struct {
 } axis;
 
 /* Patches of source channels [c0, c0 + c) at output pixels of an image of width wo, for taps
- * kh x kw. */
+ * kh x kw. Of the source there are `held` rows, from row `top` on. */
 typedef struct {
     axis y, x;
-    int kh, kw, wo, pixels, c0, c;
+    int kh, kw, wo, pixels, c0, c, top, held;
 } patches;
 
 /* What output pixels read of input channels [c0, c0 + c). */
 static patches input_patches(const pmeta_geom *g, int c0, int c)
 {
     const axis y = {g->sh, g->dh, -g->ph, 1, g->h}, x = {g->sw, g->dw, -g->pw, 1, g->w};
-    const patches q = {y, x, g->kh, g->kw, g->wo, g->ho * g->wo, c0, c};
+    const patches q = {y, x, g->kh, g->kw, g->wo, g->ho * g->wo, c0, c, 0, g->h};
     return q;
 }
 
@@ -33,7 +33,7 @@ static patches input_patches(const pmeta_geom *g, int c0, int c)
 static patches output_patches(const pmeta_geom *g, int c0, int c)
 {
     const axis y = {1, -g->dh, g->ph, g->sh, g->ho}, x = {1, -g->dw, g->pw, g->sw, g->wo};
-    const patches q = {y, x, g->kh, g->kw, g->w, g->h * g->w, c0, c};
+    const patches q = {y, x, g->kh, g->kw, g->w, g->h * g->w, c0, c, 0, g->ho};
     return q;
 }
 
@@ -120,7 +120,7 @@ static void zero_lanes(float *out, size_t step, int count, int n)
 static void gather_run(float *out, const pmeta_source *x, const patches *q, int oy, int ox, int n)
 {
     const size_t taps = (size_t)q->kh * q->kw, step = taps * PMETA_LANES,
-                 plane = (size_t)q->y.size * q->x.size;
+                 plane = (size_t)q->held * q->x.size;
     const int neighbours = q->x.mul == 1 && q->x.div == 1,
               plain = neighbours && !x->u8 && (!x->gamma || x->compact);
     for (int m = 0; m < q->kh; m++) {
@@ -135,7 +135,7 @@ static void gather_run(float *out, const pmeta_source *x, const patches *q, int 
             const int base = ox * q->x.mul + k * q->x.step + q->x.off;
             const int lo = minimum(n, first_at_least(base, q->x.mul, 0));
             const int hi = minimum(n, first_at_least(base, q->x.mul, q->x.size * q->x.div));
-            const size_t row = (size_t)q->c0 * plane + (size_t)sy * q->x.size;
+            const size_t row = (size_t)q->c0 * plane + (size_t)(sy - q->top) * q->x.size;
             const float *in = plain ? (const float *)x->data + row : NULL;
             if (plain && n == PMETA_LANES && lo == 0 && hi == n)
                 copy_full(to, step, in + base, plane, q->c);
@@ -189,27 +189,40 @@ static void multiply(float *y, size_t y_step, const float *a, size_t depth, int 
 
 static int round_up(int n) { return (n + PMETA_LANES - 1) / PMETA_LANES * PMETA_LANES; }
 
-/* Output channels [f0, f0 + f_count); y and w point at the first of them. */
-void pmeta_conv(float *y, const pmeta_source *x, const float *w, const float *bias, float *scratch,
-                const pmeta_geom *g, int f0, int f_count, int strip)
+/* Output channels [f0, f0 + f_count), of them the `rows` rows from `row` on; y and w point at the
+ * first of them. window: x holds the rows that these read and no others. */
+void pmeta_conv_rows(float *y, const pmeta_source *x, const float *w, const float *bias,
+                     float *scratch, const pmeta_geom *g, int f0, int f_count, int strip, int row,
+                     int rows, int window)
 {
-    const int pixels = g->ho * g->wo, per_group = g->c_out / g->groups, c = g->c_in / g->groups;
-    const size_t depth = (size_t)c * g->kh * g->kw;
+    const int per_group = g->c_out / g->groups, c = g->c_in / g->groups;
+    const int first = row * g->wo, end = minimum(row + rows, g->ho) * g->wo;
+    const size_t depth = (size_t)c * g->kh * g->kw, plane = (size_t)rows * g->wo;
     for (int f = 0; f < f_count;) {
         const int group = (f0 + f) / per_group,
                   count = minimum(f_count - f, (group + 1) * per_group - f0 - f);
-        const patches q = input_patches(g, group * c, c);
-        for (int p = 0; p < pixels; p += strip) {
-            const int n = minimum(strip, pixels - p);
+        patches q = input_patches(g, group * c, c);
+        q.pixels = end;
+        if (window) {
+            q.top = row * g->sh - g->ph;
+            q.held = (rows - 1) * g->sh + g->dh * (g->kh - 1) + 1;
+        }
+        for (int p = first; p < end; p += strip) {
+            const int n = minimum(strip, end - p);
             gather(scratch, x, &q, p, n);
-            multiply(y + (size_t)f * pixels + p, (size_t)pixels, w + (size_t)f * depth, depth,
+            multiply(y + (size_t)f * plane + (p - first), plane, w + (size_t)f * depth, depth,
                      count, scratch, n, 0);
         }
         f += count;
     }
-    if (bias)
-        for (int f = 0; f < f_count; f++)
-            for (int p = 0; p < pixels; p++) y[(size_t)f * pixels + p] += bias[f];
+    for (int f = 0; bias && f < f_count; f++)
+        for (int p = 0; p < end - first; p++) y[(size_t)f * plane + p] += bias[f];
+}
+
+void pmeta_conv(float *y, const pmeta_source *x, const float *w, const float *bias, float *scratch,
+                const pmeta_geom *g, int f0, int f_count, int strip)
+{
+    pmeta_conv_rows(y, x, w, bias, scratch, g, f0, f_count, strip, 0, g->ho, 0);
 }
 
 /* a[r][(f, tap)] = w[f][c + r][tap]: four rows of the weights, turned around. */
@@ -259,9 +272,10 @@ static void turn_gradient(float *t, const float *gy, const float *gamma_bw, int 
     }
 }
 
-/* acc[k][f] += sum_p panel[k][p] t[p][f] for the kept channels of one convolution group. */
-static void accumulate(float *acc, const float *panels, const float *t, const float *keep,
-                       int channels, int kept, int taps, int filters, int count)
+/* acc[k][f] += sum_p panel[k][p] t[p][f] for the kept channels of one convolution group; rows of
+ * acc lie `stride` apart. */
+static void accumulate(float *acc, size_t stride, const float *panels, const float *t,
+                       const float *keep, int channels, int kept, int taps, int filters, int count)
 {
     const int depth = kept * taps;
     float *row[4];
@@ -274,7 +288,7 @@ static void accumulate(float *acc, const float *panels, const float *t, const fl
             /* in a hostile file scratch may lie over the scores and change them on the way */
             c = minimum(c, channels - 1);
         }
-        row[k - k0] = acc + ((size_t)c * taps + k % taps) * filters;
+        row[k - k0] = acc + ((size_t)c * taps + k % taps) * stride;
         if (k - k0 < 3 && k < depth - 1) continue;
         for (int f = 0; f < filters; f += PMETA_LANES) {
             float *to[4];
@@ -288,14 +302,16 @@ static void accumulate(float *acc, const float *panels, const float *t, const fl
 }
 
 /* acc (groups, depth, filters) += gamma_bw[f] gamma_fw[c] g(w_l): Eq. 13, weights of one group
- * with the filters innermost. */
-void pmeta_conv_bw_w(float *acc, const float *gy, const pmeta_source *x, const float *gamma_bw,
-                     float *scratch, const pmeta_geom *g, int strip)
+ * with the filters innermost. A part of a conv with one group has filters [f0, f0 + f_count), at
+ * whose gradient and scores gy and gamma_bw point. */
+void pmeta_conv_bw_w_part(float *acc, const float *gy, const pmeta_source *x, const float *gamma_bw,
+                          float *scratch, const pmeta_geom *g, int strip, int f0, int f_count)
 {
-    const int pixels = g->ho * g->wo, filters = g->c_out / g->groups, c_count = g->c_in / g->groups,
-              taps = g->kh * g->kw;
+    const int pixels = g->ho * g->wo, all = g->c_out / g->groups, c_count = g->c_in / g->groups,
+              taps = g->kh * g->kw, filters = minimum(all, f_count);
     const size_t depth = (size_t)c_count * taps;
     int stored = 0;
+    acc += f0;
     for (int group = 0; group < g->groups; group++) {
         const float *keep = x->compact ? x->gamma + (size_t)group * c_count : NULL;
         int kept = 0;
@@ -309,9 +325,15 @@ void pmeta_conv_bw_w(float *acc, const float *gy, const pmeta_source *x, const f
             turn_gradient(t, gy + (size_t)group * filters * pixels,
                           gamma_bw ? gamma_bw + (size_t)group * filters : NULL, filters, pixels, p,
                           count);
-            accumulate(acc + group * depth * filters, scratch, t, keep, c_count, kept, taps,
-                       filters, count);
+            accumulate(acc + group * depth * all, (size_t)all, scratch, t, keep, c_count, kept,
+                       taps, filters, count);
         }
         stored += kept;
     }
+}
+
+void pmeta_conv_bw_w(float *acc, const float *gy, const pmeta_source *x, const float *gamma_bw,
+                     float *scratch, const pmeta_geom *g, int strip)
+{
+    pmeta_conv_bw_w_part(acc, gy, x, gamma_bw, scratch, g, strip, 0, g->c_out);
 }

@@ -6,7 +6,7 @@
 #include "kernels.h"
 #include "pmeta.h"
 
-#define PMETA_FORMAT_VERSION 1u
+#define PMETA_FORMAT_VERSION 2u
 #define PMETA_ENDIAN_MARK 0x01020304u
 #define PMETA_CRC_FROM 24u /* the checksum covers every byte behind itself */
 

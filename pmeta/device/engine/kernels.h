@@ -39,8 +39,13 @@ void pmeta_tile(float *const c[4], int rows, int cols, const float *a, size_t ld
 
 void pmeta_conv(float *y, const pmeta_source *x, const float *w, const float *bias, float *scratch,
                 const pmeta_geom *g, int f0, int f_count, int strip);
+void pmeta_conv_rows(float *y, const pmeta_source *x, const float *w, const float *bias,
+                     float *scratch, const pmeta_geom *g, int f0, int f_count, int strip, int row,
+                     int rows, int window);
 void pmeta_conv_bw_w(float *acc, const float *gy, const pmeta_source *x, const float *gamma_bw,
                      float *scratch, const pmeta_geom *g, int strip);
+void pmeta_conv_bw_w_part(float *acc, const float *gy, const pmeta_source *x, const float *gamma_bw,
+                          float *scratch, const pmeta_geom *g, int strip, int f0, int f_count);
 void pmeta_conv_bw_x(float *gx, const float *gy, const float *w, float *scratch,
                      const pmeta_geom *g, int strip, int add);
 
@@ -60,6 +65,15 @@ void pmeta_layer_norm_bw(float *xhat, const float *gy, const float *w, const flo
                          float *mean_g, float *sum_gx, int c, int rows, int want_dx);
 void pmeta_norm_acc(float *acc_w, float *acc_b, const float *mean_g, const float *sum_gx,
                     const float *gamma_fw, const float *gamma_bw, int c, int n);
+void pmeta_moments(float *stat, const float *x, int c, size_t stride, int before, int n);
+void pmeta_group_stat(float *stat, float *means, float *rstd, int c, int count, int per_group,
+                      float eps);
+void pmeta_normalise(float *xhat, float *y, const float *stat, const float *w, const float *b,
+                     int c, size_t stride, int n, float top);
+void pmeta_shift(float *x, int c, int width, int window, int keep);
+void pmeta_norm_coef(float *coef, const float *stat, const float *means, const float *w,
+                     const float *mean_g, const float *sum_gx, int c, int n, int pooled,
+                     int per_group);
 
 enum { PMETA_RELU = 0, PMETA_LEAKY = 1, PMETA_RELU6 = 2, PMETA_HARDSIGMOID = 3 };
 void pmeta_act(float *x, unsigned char *mask, size_t n, int kind, float slope);
@@ -68,9 +82,14 @@ enum { PMETA_SIGMOID = 0, PMETA_SILU = 1, PMETA_HARDSWISH = 2 };
 void pmeta_curve(float *x, float *kept, size_t n, int kind);
 void pmeta_curve_bw(float *g, const float *kept, size_t n, int kind);
 
-void pmeta_maxpool(float *y, const float *x, unsigned char *index, const pmeta_geom *g, int c);
+void pmeta_maxpool(float *y, const float *x, unsigned char *index, const float *w,
+                   const pmeta_geom *g, int c);
+void pmeta_maxpool_rows(float *y, size_t y_step, const float *x, const float *w,
+                        const pmeta_geom *g, int c, int row, int rows);
 void pmeta_maxpool_bw(float *gx, const float *gy, const unsigned char *index, const pmeta_geom *g,
                       int c);
+void pmeta_norm_pool_bw(float *x, const float *gy, const unsigned char *index, const float *coef,
+                        const pmeta_geom *g, int c, size_t stride);
 void pmeta_avgpool(float *y, const float *x, const pmeta_geom *g, int c, int count_pad);
 void pmeta_avgpool_bw(float *gx, const float *gy, const pmeta_geom *g, int c, int count_pad);
 

@@ -49,7 +49,6 @@ static uint64_t plane_in(const pmeta_geom *g) { return (uint64_t)g->h * g->w; }
 static uint64_t plane_out(const pmeta_geom *g) { return (uint64_t)g->ho * g->wo; }
 static uint64_t taps(const pmeta_geom *g) { return (uint64_t)g->kh * g->kw; }
 static uint64_t depth(const pmeta_geom *g) { return (uint64_t)(g->c_in / g->groups) * taps(g); }
-static uint64_t filters(const pmeta_geom *g) { return (uint64_t)(g->c_out / g->groups); }
 
 static int good_strip(uint64_t strip)
 {
@@ -63,43 +62,64 @@ static int good_tensor(uint64_t channels, uint64_t plane)
 
 /* The functions below give the words of every operand; bytes of those that are packed. */
 
+/* Strips of `rows` rows from row `first` on, one a round: the last may reach below the image. */
+static int good_rows(uint64_t rows, uint64_t first, uint64_t rounds)
+{
+    return rows <= SIDE && first <= SIDE && first + rows * rounds <= 2 * SIDE;
+}
+
 static int conv(pmeta_sizes *n, const pmeta_instr *i, const pmeta_geom *g, uint32_t rounds)
 {
-    const uint64_t part = i->p.conv.channels, strip = i->p.conv.strip;
-    if (!g || !good_strip(strip) || part < 1 || part * rounds > (uint64_t)g->c_out) return 0;
-    n->conv.y = part * plane_out(g);
-    n->conv.x = (uint64_t)g->c_in * plane_in(g);
+    const uint64_t part = i->p.conv.channels, strip = i->p.conv.strip, rows = i->p.conv.rows;
+    const int window = (i->flags & PMETA_FLAG_WINDOW) != 0;
+    if (!g || !good_strip(strip) || part < 1 || !good_rows(rows, i->p.conv.first, rounds)) return 0;
+    if (i->p.conv.channel + part * (rows ? 1 : rounds) > (uint64_t)g->c_out) return 0;
+    if (!rows && (window || i->p.conv.first)) return 0;
+    const uint64_t held = (rows - 1) * (uint64_t)g->sh + (uint64_t)g->dh * (g->kh - 1) + 1;
+    n->conv.y = part * (rows ? rows * (uint64_t)g->wo : plane_out(g));
+    n->conv.x = (uint64_t)g->c_in * (window ? held * (uint64_t)g->w : plane_in(g));
     n->conv.w = part * depth(g);
     n->conv.bias = part;
     n->conv.patches = depth(g) * strip;
     return 1;
 }
 
+/* `channels` of output in a round, 0: all in one. Only a conv of one group has parts. */
+static uint64_t backward_part(const pmeta_geom *g, uint64_t channels, uint32_t rounds)
+{
+    if (!g || (channels ? g->groups > 1 || channels * rounds > (uint64_t)g->c_out : rounds > 1))
+        return 0;
+    return channels ? channels : (uint64_t)g->c_out;
+}
+
 static int conv_bw_w(pmeta_sizes *n, const pmeta_instr *i, const pmeta_geom *g, uint32_t rounds)
 {
-    const uint64_t stored = i->p.conv_bw_w.stored, strip = i->p.conv_bw_w.strip;
-    if (!g || !good_strip(strip) || rounds > 1 || stored > (uint64_t)g->c_in) return 0;
+    const uint64_t stored = i->p.conv_bw_w.stored, strip = i->p.conv_bw_w.strip,
+                   part = backward_part(g, i->p.conv_bw_w.channels, rounds);
+    if (!part || !good_strip(strip) || stored > (uint64_t)g->c_in) return 0;
     if (stored &&
         (i->at.conv_bw_w.gamma_fw == PMETA_NONE || PMETA_SPACE(i->at.conv_bw_w.x) == PMETA_INPUT))
         return 0;
-    const uint64_t lanes = (filters(g) + PMETA_LANES - 1) / PMETA_LANES * PMETA_LANES;
+    const uint64_t each = part / (uint64_t)g->groups,
+                   lanes = (each + PMETA_LANES - 1) / PMETA_LANES * PMETA_LANES;
     n->conv_bw_w.acc = (uint64_t)g->c_out * depth(g);
-    n->conv_bw_w.gy = (uint64_t)g->c_out * plane_out(g);
+    n->conv_bw_w.gy = part * plane_out(g);
     n->conv_bw_w.x = (stored ? stored : (uint64_t)g->c_in) * plane_in(g);
     n->conv_bw_w.gamma_fw = (uint64_t)g->c_in;
-    n->conv_bw_w.gamma_bw = (uint64_t)g->c_out;
+    n->conv_bw_w.gamma_bw = part;
     n->conv_bw_w.patches = (depth(g) + lanes) * strip;
     return 1;
 }
 
 static int conv_bw_x(pmeta_sizes *n, const pmeta_instr *i, const pmeta_geom *g, uint32_t rounds)
 {
-    const uint64_t strip = i->p.conv_bw_x.strip;
-    if (!g || !good_strip(strip) || rounds > 1) return 0;
+    const uint64_t strip = i->p.conv_bw_x.strip,
+                   part = backward_part(g, i->p.conv_bw_x.channels, rounds);
+    if (!part || !good_strip(strip)) return 0;
     n->conv_bw_x.gx = (uint64_t)g->c_in * plane_in(g);
-    n->conv_bw_x.gy = (uint64_t)g->c_out * plane_out(g);
-    n->conv_bw_x.w = (uint64_t)g->c_out * depth(g);
-    n->conv_bw_x.patches = filters(g) * taps(g) * (strip + 4);
+    n->conv_bw_x.gy = part * plane_out(g);
+    n->conv_bw_x.w = part * depth(g);
+    n->conv_bw_x.patches = part / (uint64_t)g->groups * taps(g) * (strip + 4);
     return 1;
 }
 
@@ -109,13 +129,35 @@ static int good_window(const pmeta_geom *g, uint64_t channels)
     return g && channels >= 1 && channels <= LIMIT && g->ph * 2 <= g->kh && g->pw * 2 <= g->kw;
 }
 
-static int maxpool(pmeta_sizes *n, const pmeta_geom *g, uint64_t channels, int forward)
+static uint64_t index_bytes(const pmeta_geom *g, uint64_t channels)
+{
+    const uint64_t out = channels * plane_out(g);
+    return taps(g) <= 4 ? (out + 3) / 4 : out;
+}
+
+static int maxpool_bw(pmeta_sizes *n, const pmeta_geom *g, uint64_t channels)
 {
     if (!good_window(g, channels) || taps(g) > 256) return 0;
-    const uint64_t in = channels * plane_in(g), out = channels * plane_out(g);
-    n->maxpool.y = forward ? out : in; /* backward: gx */
-    n->maxpool.x = forward ? in : out; /* gy */
-    n->maxpool.index = taps(g) <= 4 ? (out + 3) / 4 : out;
+    n->maxpool_bw.gx = channels * plane_in(g);
+    n->maxpool_bw.gy = channels * plane_out(g);
+    n->maxpool_bw.index = index_bytes(g, channels);
+    return 1;
+}
+
+/* Strips of rows need windows that do not reach into the next one. */
+static int maxpool(pmeta_sizes *n, const pmeta_instr *i, const pmeta_geom *g, uint32_t rounds)
+{
+    const uint64_t channels = i->p.maxpool.channels, rows = i->p.maxpool.rows,
+                   window = i->p.maxpool.window, place = i->p.maxpool.place;
+    if (!good_window(g, channels) || taps(g) > 256) return 0;
+    if (!good_rows(rows, i->p.maxpool.first, rounds) || window > 2 * SIDE) return 0;
+    if (rows && (g->ph || g->dh * (g->kh - 1) >= g->sh || i->at.maxpool.index != PMETA_NONE))
+        return 0;
+    if (rows ? window && place + rows > window : window || place || i->p.maxpool.first) return 0;
+    n->maxpool.y = channels * (window ? window * (uint64_t)g->wo : plane_out(g));
+    n->maxpool.x = channels * (rows ? rows * (uint64_t)g->sh * (uint64_t)g->w : plane_in(g));
+    n->maxpool.index = index_bytes(g, channels);
+    n->maxpool.w = channels;
     return 1;
 }
 
@@ -145,6 +187,76 @@ static int norm_bw(pmeta_sizes *n, const pmeta_instr *i)
     n->norm_bw.xhat = n->norm_bw.gy = c * plane;
     n->norm_bw.w = n->norm_bw.mean = n->norm_bw.products = c;
     n->norm_bw.rstd = c / per_group;
+    return (i->flags & PMETA_FLAG_NO_DX) || i->at.norm_bw.rstd != PMETA_NONE;
+}
+
+static int good_groups(uint64_t c, uint64_t per_group)
+{
+    return c >= 1 && c <= LIMIT && per_group >= 1 && c % per_group == 0;
+}
+
+static int moments(pmeta_sizes *n, const pmeta_instr *i, uint32_t rounds)
+{
+    const uint64_t c = i->p.moments.channels, plane = i->p.moments.plane,
+                   width = i->p.moments.width, rows = i->p.moments.rows,
+                   first = i->p.moments.first;
+    if (!good_tensor(c, plane) || !good_rows(rows, first, rounds)) return 0;
+    if (rows ? width < 1 || width > SIDE : first > 0) return 0;
+    n->moments.stat = 2 * c;
+    n->moments.x = c * (rows ? rows * width : plane);
+    return 1;
+}
+
+static int group_stat(pmeta_sizes *n, const pmeta_instr *i)
+{
+    const uint64_t c = i->p.group_stat.channels, per_group = i->p.group_stat.per_group;
+    if (!good_groups(c, per_group) || !good_count(i->p.group_stat.count)) return 0;
+    n->group_stat.stat = 2 * c;
+    n->group_stat.means = c;
+    n->group_stat.rstd = c / per_group;
+    return 1;
+}
+
+/* (channels, window, width) numbers, of them `rows` rows from row `place` on. */
+static int normalise(pmeta_sizes *n, const pmeta_instr *i)
+{
+    const uint64_t c = i->p.normalise.channels, width = i->p.normalise.width,
+                   rows = i->p.normalise.rows, window = i->p.normalise.window;
+    if (c < 1 || c > LIMIT || width < 1 || rows < 1 || window > WORDS) return 0;
+    if (i->p.normalise.place + rows > window || !good_count(width * window)) return 0;
+    n->normalise.xhat = n->normalise.y = c * window * width;
+    n->normalise.stat = 2 * c;
+    n->normalise.w = n->normalise.bias = c;
+    return 1;
+}
+
+static int shift(pmeta_sizes *n, const pmeta_instr *i)
+{
+    const uint64_t c = i->p.shift.channels, width = i->p.shift.width, window = i->p.shift.window;
+    if (c < 1 || c > LIMIT || width < 1 || window > WORDS || i->p.shift.keep > window) return 0;
+    n->shift.x = c * window * width;
+    return good_count(width * window);
+}
+
+static int norm_coef(pmeta_sizes *n, const pmeta_instr *i)
+{
+    const uint64_t c = i->p.norm_coef.channels;
+    if (!good_groups(c, i->p.norm_coef.per_group)) return 0;
+    if (!good_count(i->p.norm_coef.plane) || !good_count(i->p.norm_coef.pooled)) return 0;
+    n->norm_coef.coef = 4 * c;
+    n->norm_coef.stat = 2 * c;
+    n->norm_coef.means = n->norm_coef.w = n->norm_coef.mean = n->norm_coef.products = c;
+    return 1;
+}
+
+static int norm_pool_bw(pmeta_sizes *n, const pmeta_instr *i, const pmeta_geom *g)
+{
+    const uint64_t c = i->p.norm_pool_bw.channels, stride = i->p.norm_pool_bw.stride;
+    if (!good_window(g, c) || taps(g) > 256 || stride > LIMIT) return 0;
+    n->norm_pool_bw.x = c * plane_in(g);
+    n->norm_pool_bw.gy = c * plane_out(g);
+    n->norm_pool_bw.index = index_bytes(g, c);
+    n->norm_pool_bw.coef = c + 3 * stride;
     return 1;
 }
 
@@ -294,6 +406,7 @@ static int layer_norm_bw(pmeta_sizes *n, const pmeta_instr *i)
     n->layer_norm_bw.xhat = n->layer_norm_bw.gy = c * rows;
     n->layer_norm_bw.w = n->layer_norm_bw.mean = n->layer_norm_bw.products = c;
     n->layer_norm_bw.rstd = rows;
+    if (!(i->flags & PMETA_FLAG_NO_DX) && i->at.layer_norm_bw.rstd == PMETA_NONE) return 0;
     return good_tensor(c, rows) && rows <= LIMIT;
 }
 
@@ -318,13 +431,20 @@ static int words(pmeta_sizes *n, const pmeta_model *m, const pmeta_instr *i, uin
     case PMETA_OP_CONV_BW_W: return conv_bw_w(n, i, geometry(m, p->conv_bw_w.geom, TAP), rounds);
     case PMETA_OP_CONV_BW_X: return conv_bw_x(n, i, geometry(m, p->conv_bw_x.geom, TAP), rounds);
     case PMETA_OP_MAXPOOL:
-        return maxpool(n, geometry(m, p->maxpool.geom, SIDE), p->maxpool.channels, 1);
+        return maxpool(n, i, geometry(m, p->maxpool.geom, SIDE), rounds);
     case PMETA_OP_MAXPOOL_BW:
-        return maxpool(n, geometry(m, p->maxpool_bw.geom, SIDE), p->maxpool_bw.channels, 0);
+        return maxpool_bw(n, geometry(m, p->maxpool_bw.geom, SIDE), p->maxpool_bw.channels);
     case PMETA_OP_AVGPOOL:
         return avgpool(n, geometry(m, p->avgpool.geom, SIDE), p->avgpool.channels, 1);
     case PMETA_OP_AVGPOOL_BW:
         return avgpool(n, geometry(m, p->avgpool_bw.geom, SIDE), p->avgpool_bw.channels, 0);
+    case PMETA_OP_MOMENTS: return moments(n, i, rounds);
+    case PMETA_OP_GROUP_STAT: return group_stat(n, i);
+    case PMETA_OP_NORMALISE: return normalise(n, i);
+    case PMETA_OP_SHIFT: return shift(n, i);
+    case PMETA_OP_NORM_COEF: return norm_coef(n, i);
+    case PMETA_OP_NORM_POOL_BW:
+        return norm_pool_bw(n, i, geometry(m, p->norm_pool_bw.geom, SIDE));
     case PMETA_OP_NORM: return norm(n, i);
     case PMETA_OP_NORM_BW: return norm_bw(n, i);
     case PMETA_OP_NORM_ACC: return norm_acc(n, i);

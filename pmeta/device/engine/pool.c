@@ -29,22 +29,24 @@ static int inside(int y, int x, const pmeta_geom *g)
     return y >= 0 && y < g->h && x >= 0 && x < g->w;
 }
 
-/* The largest pixel of one window that lies inside, 2 x 2: the place is 0 to 3. */
-static float max_of_four(unsigned *place, const float *x, int w)
+/* The largest pixel of one window that lies inside, 2 x 2: the place is 0 to 3. sign -1: the
+ * smallest; 0: the first. */
+static float best_of_four(unsigned *place, const float *x, int w, float sign)
 {
-    const unsigned top = x[1] > x[0], low = x[w + 1] > x[w];
+    const unsigned top = sign * x[1] > sign * x[0], low = sign * x[w + 1] > sign * x[w];
     const float a = x[top], b = x[w + (int)low];
-    *place = b > a ? 2 + low : top;
-    return b > a ? b : a;
+    *place = sign * b > sign * a ? 2 + low : top;
+    return sign * b > sign * a ? b : a;
 }
 
 /* The largest pixel of one window and its place in the window, the first of equals as in
  * PyTorch. */
-static float window_max(unsigned *place, const float *x, const pmeta_geom *g, int y0, int x0)
+static float window_best(unsigned *place, const float *x, const pmeta_geom *g, int y0, int x0,
+                         float sign)
 {
     if (g->kh == 2 && g->kw == 2 && g->dh == 1 && g->dw == 1 && inside(y0, x0, g) &&
         inside(y0 + 1, x0 + 1, g))
-        return max_of_four(place, x + (size_t)y0 * g->w + x0, g->w);
+        return best_of_four(place, x + (size_t)y0 * g->w + x0, g->w, sign);
     float best = -INFINITY;
     int found = 0;
     for (int m = 0; m < g->kh; m++)
@@ -52,7 +54,7 @@ static float window_max(unsigned *place, const float *x, const pmeta_geom *g, in
             const int y = y0 + m * g->dh, z = x0 + k * g->dw;
             if (!inside(y, z, g)) continue;
             const float v = x[(size_t)y * g->w + z];
-            if (found && !(v > best)) continue;
+            if (found && !(sign * v > sign * best)) continue;
             best = v;
             *place = (unsigned)(m * g->kw + k);
             found = 1;
@@ -60,16 +62,36 @@ static float window_max(unsigned *place, const float *x, const pmeta_geom *g, in
     return best;
 }
 
-void pmeta_maxpool(float *y, const float *x, unsigned char *index, const pmeta_geom *g, int c)
+/* Before a norm whose weights are w: what is largest behind it, the smallest where w < 0. */
+static float sign_of(const float *w, int c)
+{
+    return !w || w[c] > 0.0f ? 1.0f : w[c] < 0.0f ? -1.0f : 0.0f;
+}
+
+void pmeta_maxpool(float *y, const float *x, unsigned char *index, const float *w,
+                   const pmeta_geom *g, int c)
 {
     size_t i = 0;
     for (int ch = 0; ch < c; ch++, x += (size_t)g->h * g->w)
         for (int oy = 0; oy < g->ho; oy++)
             for (int ox = 0; ox < g->wo; ox++, i++) {
                 unsigned place = 0;
-                y[i] = window_max(&place, x, g, oy * g->sh - g->ph, ox * g->sw - g->pw);
+                y[i] = window_best(&place, x, g, oy * g->sh - g->ph, ox * g->sw - g->pw,
+                                   sign_of(w, ch));
                 if (index) put_index(index, i, place, window(g) <= 4);
             }
+}
+
+/* The `rows` rows of output from `row` on, of an input that begins with the rows they look at;
+ * channels of y lie y_step apart. */
+void pmeta_maxpool_rows(float *y, size_t y_step, const float *x, const float *w,
+                        const pmeta_geom *g, int c, int row, int rows)
+{
+    pmeta_geom part = *g;
+    part.h = rows * g->sh;
+    part.ho = row + rows < g->ho ? rows : g->ho - row;
+    for (int ch = 0; ch < c && part.ho > 0; ch++, y += y_step, x += (size_t)part.h * g->w)
+        pmeta_maxpool(y, x, NULL, w ? w + ch : NULL, &part, 1);
 }
 
 void pmeta_maxpool_bw(float *gx, const float *gy, const unsigned char *index, const pmeta_geom *g,
@@ -87,6 +109,26 @@ void pmeta_maxpool_bw(float *gx, const float *gy, const unsigned char *index, co
                           x = ox * g->sw - g->pw + k % g->kw * g->dw;
                 if (inside(y, x, g)) gx[(size_t)y * g->w + x] += gy[i];
             }
+}
+
+/* A norm before a max-pool: x becomes its gradient, p x + q everywhere and s g(y) more at the
+ * winners; p, q and s begin the rows 1 to 3 of coef, `stride` apart. */
+void pmeta_norm_pool_bw(float *x, const float *gy, const unsigned char *index, const float *coef,
+                        const pmeta_geom *g, int c, size_t stride)
+{
+    const size_t plane = (size_t)g->h * g->w;
+    size_t i = 0;
+    for (int ch = 0; ch < c; ch++, x += plane) {
+        const float p = coef[stride + ch], q = coef[2 * stride + ch], s = coef[3 * stride + ch];
+        for (size_t j = 0; j < plane; j++) x[j] = p * x[j] + q;
+        for (int oy = 0; oy < g->ho; oy++)
+            for (int ox = 0; ox < g->wo; ox++, i++) {
+                const int k = (int)get_index(index, i, window(g) <= 4);
+                const int y = oy * g->sh - g->ph + k / g->kw * g->dh,
+                          z = ox * g->sw - g->pw + k % g->kw * g->dw;
+                if (inside(y, z, g)) x[(size_t)y * g->w + z] += s * gy[i];
+            }
+    }
 }
 
 /* Pixels of a window that lie inside, or with the padding. PyTorch counts padding, but never

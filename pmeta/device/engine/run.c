@@ -108,6 +108,54 @@ static float step_size(const pmeta_model *m, uint32_t layer)
     return alpha[(size_t)m->step * h->layers + layer];
 }
 
+/* Rounds are parts of the channels, or with `rows` > 0 strips of so many rows. */
+static void conv(const pmeta_pointers *to, const pmeta_source *x, const pmeta_parameters *p,
+                 const pmeta_geom *g, uint32_t round, int window)
+{
+    const int rows = (int)p->conv.rows, f = (int)p->conv.channel,
+              row = rows ? (int)(p->conv.first + round * p->conv.rows) : 0;
+    pmeta_conv_rows(to->conv.y, x, to->conv.w, to->conv.bias, to->conv.patches, g,
+                    rows ? f : f + (int)(round * p->conv.channels), (int)p->conv.channels,
+                    (int)p->conv.strip, row, rows ? rows : g->ho, window);
+}
+
+/* Strips of rows go into the whole output, or from row `place` on into a window of rows. */
+static void maxpool(const pmeta_pointers *to, const pmeta_parameters *p, const pmeta_geom *g,
+                    uint32_t round)
+{
+    const uint32_t rows = p->maxpool.rows, row = p->maxpool.first + round * rows;
+    const size_t width = (size_t)g->wo, window = p->maxpool.window;
+    const int c = (int)p->maxpool.channels;
+    float *y = to->maxpool.y;
+    if (rows && row < (uint32_t)g->ho)
+        pmeta_maxpool_rows(y + width * (window ? p->maxpool.place : row),
+                           width * (window ? window : (size_t)g->ho), to->maxpool.x,
+                           to->maxpool.w, g, c, (int)row, (int)rows);
+    else if (!rows)
+        pmeta_maxpool(y, to->maxpool.x, to->maxpool.index, to->maxpool.w, g, c);
+}
+
+static void moments(const pmeta_pointers *to, const pmeta_parameters *p, uint32_t round)
+{
+    const uint32_t plane = p->moments.plane, most = p->moments.rows * p->moments.width,
+                   before = most ? p->moments.first * p->moments.width + round * most : 0,
+                   left = before < plane ? plane - before : 0,
+                   n = most && most < left ? most : left;
+    if (n > 0)
+        pmeta_moments(to->moments.stat, to->moments.x, (int)p->moments.channels,
+                      most ? most : plane, (int)before, (int)n);
+}
+
+static void normalise(const pmeta_pointers *to, const pmeta_parameters *p, uint32_t flags)
+{
+    const size_t width = p->normalise.width, at = width * p->normalise.place;
+    const float top = flags & PMETA_FLAG_RELU6 ? 6.0f : flags & PMETA_FLAG_RELU ? INFINITY : 0.0f;
+    pmeta_normalise((float *)to->normalise.xhat + at, (float *)to->normalise.y + at,
+                    to->normalise.stat, to->normalise.w, to->normalise.bias,
+                    (int)p->normalise.channels, width * p->normalise.window,
+                    (int)(width * p->normalise.rows), top);
+}
+
 static void execute(pmeta_model *m, const pmeta_instr *i, uint32_t round)
 {
     const pmeta_parameters *p = &i->p;
@@ -119,21 +167,26 @@ static void execute(pmeta_model *m, const pmeta_instr *i, uint32_t round)
     const int backward = (i->flags & PMETA_FLAG_BACKWARD) != 0;
     const int count_pad = (i->flags & PMETA_FLAG_COUNT_PAD) != 0;
     pmeta_source x;
+    pmeta_geom part;
     switch (i->op) {
     case PMETA_OP_CONV:
         x = source(m, i->at.conv.x, to.conv.x, NULL, 0);
-        pmeta_conv(to.conv.y, &x, to.conv.w, to.conv.bias, to.conv.patches, geoms + p->conv.geom,
-                   round * p->conv.channels, p->conv.channels, p->conv.strip);
+        conv(&to, &x, p, geoms + p->conv.geom, round, (i->flags & PMETA_FLAG_WINDOW) != 0);
         break;
     case PMETA_OP_CONV_BW_W:
         x = source(m, i->at.conv_bw_w.x, to.conv_bw_w.x, to.conv_bw_w.gamma_fw,
                    p->conv_bw_w.stored);
-        pmeta_conv_bw_w(to.conv_bw_w.acc, to.conv_bw_w.gy, &x, to.conv_bw_w.gamma_bw,
-                        to.conv_bw_w.patches, geoms + p->conv_bw_w.geom, p->conv_bw_w.strip);
+        pmeta_conv_bw_w_part(to.conv_bw_w.acc, to.conv_bw_w.gy, &x, to.conv_bw_w.gamma_bw,
+                             to.conv_bw_w.patches, geoms + p->conv_bw_w.geom, p->conv_bw_w.strip,
+                             round * p->conv_bw_w.channels,
+                             p->conv_bw_w.channels ? (int)p->conv_bw_w.channels
+                                                   : geoms[p->conv_bw_w.geom].c_out);
         break;
     case PMETA_OP_CONV_BW_X:
+        part = geoms[p->conv_bw_x.geom];
+        if (p->conv_bw_x.channels) part.c_out = (int)p->conv_bw_x.channels;
         pmeta_conv_bw_x(to.conv_bw_x.gx, to.conv_bw_x.gy, to.conv_bw_x.w, to.conv_bw_x.patches,
-                        geoms + p->conv_bw_x.geom, p->conv_bw_x.strip, add);
+                        &part, p->conv_bw_x.strip, add || round > 0);
         break;
     case PMETA_OP_BIAS_BW:
         pmeta_bias_bw(to.bias_bw.acc, to.bias_bw.gy, to.bias_bw.gamma_bw, p->bias_bw.channels,
@@ -183,12 +236,31 @@ static void execute(pmeta_model *m, const pmeta_instr *i, uint32_t round)
                             (int)p->layer_norm_bw.channels, (int)p->layer_norm_bw.rows, want_dx);
         break;
     case PMETA_OP_MAXPOOL:
-        pmeta_maxpool(to.maxpool.y, to.maxpool.x, to.maxpool.index, geoms + p->maxpool.geom,
-                      p->maxpool.channels);
+        maxpool(&to, p, geoms + p->maxpool.geom, round);
         break;
     case PMETA_OP_MAXPOOL_BW:
         pmeta_maxpool_bw(to.maxpool_bw.gx, to.maxpool_bw.gy, to.maxpool_bw.index,
                          geoms + p->maxpool_bw.geom, p->maxpool_bw.channels);
+        break;
+    case PMETA_OP_MOMENTS: moments(&to, p, round); break;
+    case PMETA_OP_GROUP_STAT:
+        pmeta_group_stat(to.group_stat.stat, to.group_stat.means, to.group_stat.rstd,
+                         p->group_stat.channels, p->group_stat.count, p->group_stat.per_group,
+                         p->group_stat.eps);
+        break;
+    case PMETA_OP_NORMALISE: normalise(&to, p, i->flags); break;
+    case PMETA_OP_SHIFT:
+        pmeta_shift(to.shift.x, p->shift.channels, p->shift.width, p->shift.window, p->shift.keep);
+        break;
+    case PMETA_OP_NORM_COEF:
+        pmeta_norm_coef(to.norm_coef.coef, to.norm_coef.stat, to.norm_coef.means, to.norm_coef.w,
+                        to.norm_coef.mean, to.norm_coef.products, p->norm_coef.channels,
+                        p->norm_coef.plane, p->norm_coef.pooled, p->norm_coef.per_group);
+        break;
+    case PMETA_OP_NORM_POOL_BW:
+        pmeta_norm_pool_bw(to.norm_pool_bw.x, to.norm_pool_bw.gy, to.norm_pool_bw.index,
+                           to.norm_pool_bw.coef, geoms + p->norm_pool_bw.geom,
+                           p->norm_pool_bw.channels, p->norm_pool_bw.stride);
         break;
     case PMETA_OP_AVGPOOL:
         pmeta_avgpool(to.avgpool.y, to.avgpool.x, geoms + p->avgpool.geom, p->avgpool.channels,

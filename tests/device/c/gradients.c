@@ -178,7 +178,7 @@ static void check_pool(const pmeta_geom q, int max)
     for (int i = 0; i < 2; i++) {
         moved(x2, x, v, i ? -h : h, nx);
         if (max)
-            pmeta_maxpool(y, x2, NULL, &q, q.c_in);
+            pmeta_maxpool(y, x2, NULL, NULL, &q, q.c_in);
         else
             pmeta_avgpool(y, x2, &q, q.c_in, 1);
         side[i] = dot(y, r, ny);
@@ -186,13 +186,117 @@ static void check_pool(const pmeta_geom q, int max)
     for (int i = 0; i < nx; i++) g[i] = NAN; /* every target must be written */
     if (max) {
         memset(index, 255, sizeof index);
-        pmeta_maxpool(y, x, index, &q, q.c_in);
+        pmeta_maxpool(y, x, index, NULL, &q, q.c_in);
         pmeta_maxpool_bw(g, r, index, &q, q.c_in);
     } else {
         pmeta_avgpool_bw(g, r, &q, q.c_in, 1);
     }
     expect(max ? "max-pool" : "average pool", (side[0] - side[1]) / (2 * h), dot(g, v, nx), 1.0,
            max ? 5e-3 : 1e-4);
+}
+
+/* y (pooled) of a norm and its max-pool, the winners first; leaves statistics and places. */
+static void pooled_norm(const float *in, const float *weight, const float *bias,
+                        const pmeta_geom *q, int per_group, float *xhat, float *stat, float *means,
+                        unsigned char *index)
+{
+    pmeta_moments(stat, in, q->c_in, (size_t)(q->h * q->w), 0, q->h * q->w);
+    pmeta_group_stat(stat, means, NULL, q->c_in, q->h * q->w, per_group, 1e-5f);
+    pmeta_maxpool(xhat, in, index, weight, q, q->c_in);
+    pmeta_normalise(xhat, y, stat, weight, bias, q->c_in, (size_t)(q->ho * q->wo), q->ho * q->wo,
+                    0.0f);
+}
+
+/* A norm behind its max-pool: the same as before it, in strips of rows too; and its gradient. */
+static void check_pooled(const pmeta_geom q, int per_group)
+{
+    static float xhat[MAX], stat[128], strips[128], means[64], mean[64], sums[64], coef[256],
+        bias[64], want[MAX];
+    static unsigned char index[MAX];
+    const int c = q.c_in, n = q.h * q.w, nx = c * n, ny = c * q.ho * q.wo;
+    const float h = 0.002f;
+    fill_apart(x, nx, -3.0f);
+    fill(r, ny), fill(v, nx), fill(w, c), fill(bias, c);
+    w[0] = fabsf(w[0]), w[1] = -fabsf(w[1]);
+    memcpy(g, x, sizeof(float) * (size_t)nx);
+    pmeta_norm(g, x2, w, bias, NULL, c, n, per_group, 1e-5f);
+    pmeta_maxpool(want, x2, NULL, NULL, &q, c);
+    double side[2];
+    for (int i = 0; i < 2; i++) {
+        moved(x2, x, v, i ? -h : h, nx);
+        pooled_norm(x2, w, bias, &q, per_group, xhat, stat, means, NULL);
+        side[i] = dot(y, r, ny);
+    }
+    pooled_norm(x, w, bias, &q, per_group, xhat, stat, means, index);
+    for (int i = 0; i < ny; i++) expect("norm behind its pool", want[i], y[i], 1.0, 1e-5);
+    for (int i = 0; i < c; i++) {
+        double s = 0.0;
+        for (int j = 0; j < n; j++) s += g[i * n + j];
+        expect("means of a norm", s / n, means[i], 1.0, 1e-5);
+    }
+    const int rows = 2 * q.sh; /* strips that do not divide the image */
+    for (int row = 0; row < q.h; row += rows) {
+        const int some = row + rows < q.h ? rows : q.h - row;
+        for (int i = 0; i < c; i++)
+            memcpy(x2 + i * rows * q.w, x + i * n + row * q.w,
+                   sizeof(float) * (size_t)(some * q.w));
+        pmeta_moments(strips, x2, c, (size_t)(rows * q.w), row * q.w, some * q.w);
+        if (row / q.sh < q.ho && q.ph == 0 && q.kh <= q.sh)
+            pmeta_maxpool_rows(want + row / q.sh * q.wo, (size_t)(q.ho * q.wo), x2, w, &q, c,
+                               row / q.sh, 2);
+    }
+    pmeta_group_stat(strips, NULL, NULL, c, n, per_group, 1e-5f);
+    for (int i = 0; i < 2 * c; i++) expect("statistics in strips", stat[i], strips[i], 0.1, 1e-5);
+    pmeta_normalise(want, want, strips, w, bias, c, (size_t)(q.ho * q.wo), q.ho * q.wo, 0.0f);
+    for (int i = 0; i < ny && q.ph == 0 && q.kh <= q.sh; i++)
+        expect("norm behind its pool in strips", y[i], want[i], 1.0, 1e-5);
+
+    pmeta_norm_bw(xhat, r, w, NULL, mean, sums, c, q.ho * q.wo, per_group, 0);
+    pmeta_norm_coef(coef, stat, means, w, mean, sums, c, n, q.ho * q.wo, per_group);
+    memcpy(g, x, sizeof(float) * (size_t)nx);
+    pmeta_norm_pool_bw(g, r, index, coef, &q, c, (size_t)c);
+    expect("norm behind its pool, input", (side[0] - side[1]) / (2 * h), dot(g, v, nx), 1.0, 5e-3);
+    for (int i = 0; i < c; i++) {
+        double s = 0.0;
+        for (int j = 0; j < n; j++) s += g[i * n + j];
+        expect("mean gradient of a norm", s / n, coef[i], 0.01, 1e-3);
+    }
+}
+
+/* Parts of a conv equal the whole: strips of rows from a window, parts of the filters backward. */
+static void check_parts(const pmeta_geom q)
+{
+    const int nx = q.c_in * q.h * q.w, ny = q.c_out * q.ho * q.wo, plane = q.ho * q.wo,
+              depth = q.c_in / q.groups * q.kh * q.kw, rows = 3;
+    const int held = (rows - 1) * q.sh + q.dh * (q.kh - 1) + 1;
+    static float part[MAX], window[MAX];
+    pmeta_source s = {x, NULL, NULL, NULL, 0, 0, 0};
+    const pmeta_source from = {window, NULL, NULL, NULL, 0, 0, 0};
+    fill(x, nx), fill(w, q.c_out * depth), fill(r, ny), fill(gamma_bw, q.c_out);
+    pmeta_conv(y, &s, w, gamma_bw, scratch, &q, 0, q.c_out, 32);
+    for (int row = 0; row < q.ho; row += rows) {
+        for (int i = 0; i < q.c_in * held * q.w; i++) {
+            const int at = row * q.sh - q.ph + i / q.w % held;
+            window[i] = at < 0 || at >= q.h ? NAN : x[(i / q.w / held * q.h + at) * q.w + i % q.w];
+        }
+        pmeta_conv_rows(part, &from, w, gamma_bw, scratch, &q, 0, q.c_out, 16, row, rows, 1);
+        for (int f = 0; f < q.c_out; f++)
+            for (int p = 0; p < rows * q.wo && row * q.wo + p < plane; p++)
+                expect("conv of a window", y[f * plane + row * q.wo + p],
+                       part[f * rows * q.wo + p], 1.0, 1e-6);
+    }
+    if (q.groups > 1) return;
+    memset(acc, 0, sizeof acc), memset(w2, 0, sizeof w2);
+    pmeta_conv_bw_w(acc, r, &s, gamma_bw, scratch, &q, 32);
+    pmeta_conv_bw_x(g, r, w, scratch, &q, 32, 0);
+    for (int f = 0; f < q.c_out; f += 2) {
+        pmeta_geom two = q;
+        two.c_out = q.c_out - f < 2 ? q.c_out - f : 2;
+        pmeta_conv_bw_w_part(w2, r + f * plane, &s, gamma_bw + f, scratch, &q, 32, f, two.c_out);
+        pmeta_conv_bw_x(x2, r + f * plane, w + f * depth, scratch, &two, 32, f > 0);
+    }
+    for (int i = 0; i < q.c_out * depth; i++) expect("conv weight in parts", acc[i], w2[i], 1.0, 1e-5);
+    for (int i = 0; i < nx; i++) expect("conv input in parts", g[i], x2[i], 1.0, 1e-5);
 }
 
 static void check_loss(void)
@@ -227,6 +331,13 @@ static void check_clip(void)
 
 int main(void)
 {
+    check_pooled(geometry(8, 10, 9, 8, 2, 2, 2, 0, 1, 1), 4);
+    check_pooled(geometry(6, 13, 11, 6, 2, 2, 2, 0, 1, 1), 2); /* a row and a column are left out */
+    check_pooled(geometry(6, 12, 9, 6, 3, 3, 2, 1, 1, 1), 3);  /* windows that overlap */
+    check_parts(geometry(3, 9, 11, 8, 3, 3, 1, 1, 1, 1));
+    check_parts(geometry(6, 20, 7, 5, 5, 3, 2, 2, 1, 1));
+    check_parts(geometry(8, 10, 10, 36, 3, 3, 3, 4, 2, 2));
+    check_parts(geometry(8, 7, 6, 8, 3, 3, 1, 1, 1, 8));
     for (int compact = 0; compact < 2; compact++) {
         check_conv(geometry(3, 9, 11, 8, 3, 3, 1, 1, 1, 1), compact);
         check_conv(geometry(6, 20, 7, 5, 5, 3, 2, 2, 1, 1), compact);
