@@ -174,7 +174,7 @@ class _StageForward:
             xhat = self.e.kept["xhat", t] = self.e.full(f"xhat {node.name}", shape, self.rounds)
             means = self.e.new(f"means {node.name}", channels * 4, channels * 4)
             self.e.kept["means", t] = means
-        sizes = {"channels": channels, "per_group": per_group}
+        sizes: dict[str, Any] = {"channels": channels, "per_group": per_group}
         rows = {"channels": channels, "width": pooled, "rows": 1, "window": 1}
         return [
             instr("moments", node.name, stat=stat, x=x, channels=channels, plane=plane),
