@@ -41,4 +41,3 @@ def again(c: Case) -> Case:
 @pytest.mark.parametrize("live", [["norm1", "fc"], ["norm3", "conv4", "fc"], ["norm4"]])
 def test_norms_behind_their_pool_equal_pytorch(live: list[str], batch: int) -> None:
     same_weights(turned(case("4conv", "pmeta", seed=3, live=live, batch=batch, raw=True)))
-
