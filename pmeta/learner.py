@@ -54,18 +54,21 @@ class Learner:
         seed: int = 0,
         recompute: bool = False,
         replay: bool = True,
+        head: str = "learned",
     ):
         """Take in `model` as it is; `example` is a batch of one input.
 
-        `method` is a name (maml, anil, boil, maml++, pmeta-lr, pmeta) or a row of one's own. `loss`
+        `method` is a name (maml, anil, boil, maml++, pmeta-lr, pmeta, protonet) or a row of one's
+        own. `loss`
         gives the loss of each sample. `extra` names parameters that belong to no conv, fc or norm
         layer and get a step size of their own. `recompute` holds one inner step of meta-training at
         a time, where memory is short. Set `replay` to False where `loss` or the model depends on
-        numbers of Python that change while it is trained."""
+        numbers of Python that change while it is trained. `head`: learned, or prototype, made from
+        the support set for any number of classes."""
         self.net = take_in(model, example, extra)
         self.method = methods.method(method) if isinstance(method, str) else method
         self.meta = init_meta(
-            self.net, self.method, inner_steps, alpha_0, torch.Generator().manual_seed(seed)
+            self.net, self.method, inner_steps, alpha_0, torch.Generator().manual_seed(seed), head
         )
         self.loop = InnerLoop(self.net, self.method, loss, recompute=recompute, replay=replay)
         self.alpha_0, self.sample_shape = alpha_0, tuple(example.shape[1:])
@@ -116,7 +119,7 @@ class Learner:
             outer.update(outer.gradient(batch))
             outer.check_finite()
             given += len(batch)
-        self.meta = outer.meta.map(Tensor.detach)
+        self.meta = outer.averaged().map(Tensor.detach)
         if given < total:
             raise ValueError(
                 f"n_tasks promised {total} tasks and {given} came, which cut the schedule short: "

@@ -55,13 +55,20 @@ class Builder:
 
 
 def four_conv(
-    n_way: int = 5, image: tuple[int, int, int] = (3, 84, 84), channels: int = 32, groups: int = 8
+    n_way: int = 5,
+    image: tuple[int, int, int] = (3, 84, 84),
+    channels: int = 32,
+    groups: int = 8,
+    embedding: str = "plain",
 ) -> tuple[Op, ...]:
-    """4Conv: four times conv 3x3, group norm, ReLU and 2x2 max-pool, then fc."""
+    """4Conv: four times conv 3x3, group norm, ReLU and 2x2 max-pool, then fc; with
+    embedding="norm" a norm of one group before it."""
     net, at = Builder(image), -1
     for b in range(1, 5):
         at = net.norm(f"norm{b}", net.conv(f"conv{b}", at, channels), groups)
         at = net.maxpool(net.relu(at))
+    if embedding == "norm":
+        at = net.norm("norm5", at, groups=1)
     net.fc("fc", net.flatten(at), n_way)
     return tuple(net.ops)
 

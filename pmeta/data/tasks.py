@@ -133,22 +133,29 @@ def sample_task(images: ImageSet, seed: int, i: int, n_way: int, n_shot: int, n_
     >>> tuple(task.support_x.shape), task.query_y.tolist()
     ((2, 1, 28, 28), [0, 0, 0, 1, 1, 1])
     """
-    check_enough(images, n_way, n_shot, n_query)
-    if seed < 0 or i < 0:
-        raise ValueError(f"seed and task number must not be negative, got seed {seed} and i {i}.")
-    random = np.random.Philox(key=np.array([seed, i], dtype=np.uint64))
-    classes = _choose(random, len(images.classes), n_way)
-    rows = np.stack(
-        [
-            images.starts[c] + _choose(random, int(images.counts[c]), n_shot + n_query)
-            for c in classes
-        ]
-    )  # (n_way, n_shot + n_query)
+    rows = draw_rows(images, seed, i, n_way, n_shot, n_query)
     return Task(
         normalise(images.images[rows[:, :n_shot].ravel()]),
         torch.arange(n_way).repeat_interleave(n_shot),
         normalise(images.images[rows[:, n_shot:].ravel()]),
         torch.arange(n_way).repeat_interleave(n_query),
+    )
+
+
+def draw_rows(
+    images: ImageSet, seed: int, i: int, n_way: int, n_shot: int, n_query: int
+) -> np.ndarray:
+    """The images of task i, support samples first. (n_way, n_shot + n_query)"""
+    check_enough(images, n_way, n_shot, n_query)
+    if seed < 0 or i < 0:
+        raise ValueError(f"seed and task number must not be negative, got seed {seed} and i {i}.")
+    random = np.random.Philox(key=np.array([seed, i], dtype=np.uint64))
+    classes = _choose(random, len(images.classes), n_way)
+    return np.stack(
+        [
+            images.starts[c] + _choose(random, int(images.counts[c]), n_shot + n_query)
+            for c in classes
+        ]
     )
 
 

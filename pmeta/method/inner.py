@@ -12,6 +12,7 @@ from torch.utils.hooks import RemovableHandle
 from pmeta.method.attention import Gammas
 from pmeta.method.learned import Meta
 from pmeta.method.methods import Method
+from pmeta.method.prototypes import LOG_SCALE, count_classes, prototype_head
 from pmeta.method.weight_gradient import scale, weight_gradients
 from pmeta.network.layers import Layer, Network, Weights
 from pmeta.network.tape import Edits, Kept, forward, unchanged
@@ -63,6 +64,9 @@ class InnerLoop:
     """Compute a norm only where the max-pool behind it looks: the same in half the time; False is
     for comparison."""
 
+    classes: int | None = None
+    """With a head from prototypes: how many it tells apart; None: those of the support set."""
+
     def __post_init__(self) -> None:
         if self.batch is not None and self.batch < 1:
             raise ValueError(
@@ -81,11 +85,29 @@ class InnerLoop:
 
     def steps(self, meta: Meta, support: tuple[Any, Any]) -> Adapted:
         """`adapt` without a look at what it is given."""
-        w, scores, kept = meta.w, [], Kept(self._unchanging(meta), {})
+        scores, kept = [], Kept(self._unchanging(meta), {})
+        w = self.start(meta, support, kept)
         for k in range(len(meta.alpha)):
             w, used = self.step(meta, w, k, support, kept)
             scores.append(used)
         return Adapted(w, scores)
+
+    def start(self, meta: Meta, support: tuple[Any, Any], kept: Kept | None = None) -> Weights:
+        """The weights before the first step: the learned ones, or with the head made from
+        prototypes in one more pass over the support set."""
+        if not meta.head:
+            return meta.w
+        (x, y), head = support, self.net.head
+        classes = self.classes or count_classes(y)
+        blank = {
+            name: p.detach().new_zeros(classes, *p.shape[1:])
+            for name, p in self.net.model.named_parameters()
+            if name in head.params
+        }
+        w = {**meta.w, **blank}
+        _, tape = forward(self.net, w, x, [head], pool_first=self.pool_first, kept=kept)
+        own = prototype_head(tape[head.name].x, y, classes, meta.head[LOG_SCALE])
+        return {**w, **dict(zip(head.params, own, strict=True))}
 
     def _unchanging(self, meta: Meta) -> frozenset[str]:
         """The layers that run before the first one that any step updates: theirs is the same output
@@ -105,7 +127,7 @@ class InnerLoop:
         """The weights before the first step and after each, without a graph or a look at what it is
         given."""
         meta, loop = meta.map(Tensor.detach), replace(self, second_order=False)
-        path = [meta.w]
+        path = [self.start(meta, support)]
         for k in range(len(meta.alpha)):
             path.append(loop.step(meta, path[-1], k, support)[0])
         return path
@@ -253,7 +275,8 @@ def _check(net: Network, meta: Meta, support: tuple[Any, Any]) -> None:
             f"mask says for each step size of alpha, shape {tuple(meta.alpha.shape)}, whether it "
             f"may update its layer, got shape {tuple(meta.mask.shape)}."
         )
-    if meta.w.keys() != dict(net.model.named_parameters()).keys():
+    own = net.head.params if meta.head else ()
+    if {*meta.w, *own} != dict(net.model.named_parameters()).keys():
         raise ValueError(
             "the weights have the names of the model's parameters, got others: take them from "
             "net.weights()."

@@ -11,6 +11,7 @@ from torch import Tensor
 from pmeta.fast.replay import Replays
 from pmeta.method.inner import InnerLoop
 from pmeta.method.learned import Meta
+from pmeta.method.prototypes import count_classes
 from pmeta.network.layers import Weights
 from pmeta.network.tape import forward
 
@@ -60,14 +61,17 @@ class TaskGradients:
         if not (self.loop.replay and all(isinstance(t, Tensor) for t in task)):
             return _read(meta, _gradient(self.loop, meta, task))
         parameters = meta.parameters()
+        classes = count_classes(task[1]) if meta.head else None
+        loop = replace(self.loop, classes=classes)
 
         def compute(*inputs: Tensor) -> list[Tensor]:
             here = meta.with_parameters(dict(zip(parameters, inputs, strict=False)))
             support_x, support_y, query_x, query_y = inputs[len(parameters) :]
-            return _gradient(self.loop, here, (support_x, support_y, query_x, query_y))
+            return _gradient(loop, here, (support_x, support_y, query_x, query_y))
 
         inputs = [*(t.detach() for t in parameters.values()), *task]
-        return _read(meta, self.replays.run(tuple(meta.mask.flatten().tolist()), compute, inputs))
+        key = (classes, *meta.mask.flatten().tolist())
+        return _read(meta, self.replays.run(key, compute, inputs))
 
     def total(self, meta: Meta, tasks: Iterable[AnyTask]) -> MetaGradient:
         """The sum over a batch of tasks, in their order."""
@@ -126,6 +130,9 @@ def _sent_back_in_steps(
         g_w = {name: g.pop(f"w/{name}") for name in g_w}
         for name, d in g.items():
             total[name] += d
+    if start.head:
+        g = _sent_back(loop.start(start, support), start, g_w)
+        return {name: total[name] + d for name, d in g.items()}
     return {**total, **{f"w/{name}": d for name, d in g_w.items()}}
 
 

@@ -9,8 +9,8 @@ class Method:
 
     title: str
     update: str = "all"
-    """Layers that the inner loop updates: all, the head (the output layer), or the body (all
-    others)."""
+    """Layers that the inner loop updates: all, the head (the output layer), the body (all
+    others), or none."""
     learn_alpha: bool = False
     """Meta-train a step size for each layer and step (Eq. 8), or keep them at their first value."""
     sparse_alpha: bool = False
@@ -40,7 +40,7 @@ class Method:
                     "to update."
                 )
         for flag, value, known in (
-            ("update", self.update, ("all", "head", "body")),
+            ("update", self.update, ("all", "head", "body", "none")),
             ("scores", self.scores, ("none", "attention", "static")),
             ("sparse_fw", self.sparse_fw, ("w", "x")),
             ("sparse_bw", self.sparse_bw, ("w", "y")),
@@ -64,6 +64,9 @@ METHODS = {
         "p-Meta (LR+attention)", learn_alpha=True, sparse_alpha=True, scores="attention"
     ),
 }
+"""Those that the paper compares."""
+ALL = {**METHODS, "protonet": Method("ProtoNet", update="none")}
+"""And what a user may pick instead: no inner step at all, a head from prototypes."""
 
 
 def method(name: str) -> Method:
@@ -72,6 +75,6 @@ def method(name: str) -> Method:
     >>> method("pmeta-lr").title
     'p-Meta (LR)'
     """
-    if name not in METHODS:
-        raise ValueError(f"method must be one of {', '.join(METHODS)}, got {name!r}.")
-    return METHODS[name]
+    if name not in ALL:
+        raise ValueError(f"method must be one of {', '.join(ALL)}, got {name!r}.")
+    return ALL[name]

@@ -13,6 +13,8 @@ from pmeta.method.learned import Meta
 from pmeta.method.meta_gradient import AnyTask, MetaGradient, TaskGradients
 from pmeta.method.step_sizes import freeze, input_kib, lasso_gradient
 
+HEAD_RATE = 1e-2
+"""beta of ln s of a head from prototypes."""
 BAD_UPDATES = 10
 """So many updates in a row with tasks that had to be skipped end a training."""
 
@@ -40,6 +42,8 @@ class Schedule:
     """Share of the updates after which small step sizes stay at zero and the penalty ends."""
     freeze_below: float = 0.1
     """What is small, as a share of the largest step size before the training."""
+    ema: float = 0.0
+    """Decay of the average over updates of all that is trained, which is what is kept; 0: none."""
 
     def rate(self, done: int) -> float:
         """The factor of the cosine schedule."""
@@ -74,6 +78,16 @@ class Outer:
         self.moments = {
             n: (torch.zeros_like(t), torch.zeros_like(t)) for n, t in meta.parameters().items()
         }
+        self.average = (
+            {n: t.detach().clone() for n, t in meta.parameters().items()} if schedule.ema else {}
+        )
+
+    def averaged(self) -> Meta:
+        """What is to be kept: the average over the updates where there is one."""
+        if not self.average:
+            return self.meta
+        alpha = self.average["alpha"] * self.meta.mask
+        return self.meta.with_parameters({**self.average, "alpha": alpha})
 
     def base_rate(self, name: str) -> float:
         """beta of one trained tensor."""
@@ -81,6 +95,8 @@ class Outer:
             return self.schedule.alpha_lr if self.loop.method.learn_alpha else 0.0
         if name.startswith("w/"):
             return self.schedule.lr
+        if name.startswith("head/"):
+            return HEAD_RATE
         is_bias = name.endswith((".b2", ".alpha"))
         return self.schedule.attention_bias_lr if is_bias else self.schedule.attention_lr
 
@@ -115,6 +131,9 @@ class Outer:
             if name == "alpha" or is_static:
                 tensor.clamp_(min=0)
         self.meta.alpha.mul_(self.meta.mask)
+        decay = min(self.schedule.ema, self.steps / (self.steps + 9))  # a short memory at first
+        for name, mean_so_far in self.average.items():
+            mean_so_far.lerp_(self.meta.parameters()[name].detach(), 1 - decay)
 
     def check_finite(self, kept: str = "") -> None:
         """Raise DivergedError once losses or gradients were not finite for too long.
@@ -132,7 +151,8 @@ class Outer:
         first = {f"adam/first/{n}": m for n, (m, _) in self.moments.items()}
         second = {f"adam/second/{n}": v for n, (_, v) in self.moments.items()}
         counters = {key: torch.tensor(getattr(self, key)) for key in ("done", "steps", "frozen")}
-        return {**parameters, "mask": self.meta.mask, **first, **second, **counters}
+        average = {f"average/{n}": t for n, t in self.average.items()}
+        return {**parameters, "mask": self.meta.mask, **first, **second, **average, **counters}
 
     def load(self, state: dict[str, Tensor]) -> None:
         """Take up the training where `state` was taken."""
@@ -141,6 +161,8 @@ class Outer:
                 tensor.copy_(state[name])
                 self.moments[name][0].copy_(state[f"adam/first/{name}"])
                 self.moments[name][1].copy_(state[f"adam/second/{name}"])
+            for name, mean_so_far in self.average.items():
+                mean_so_far.copy_(state[f"average/{name}"])
         self.meta = replace(self.meta, mask=state["mask"].to(self.meta.mask))
         self.done, self.steps = int(state["done"]), int(state["steps"])
         self.frozen = bool(state["frozen"])

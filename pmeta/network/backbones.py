@@ -34,6 +34,7 @@ class FourConv(nn.Module):
     layer.
 
     The paper gives no number of groups; the default is 8 (with 32 channels, groups of 4).
+    With embedding="norm" a norm of one group gives all embeddings the same length, for prototypes.
 
     >>> FourConv()(torch.zeros(2, 3, 84, 84)).shape
     torch.Size([2, 5])
@@ -47,6 +48,7 @@ class FourConv(nn.Module):
         groups: int = 8,
         norm: str = "group",
         pool: str = "max",
+        embedding: str = "plain",
     ):
         super().__init__()
         self.pool = _pool(pool)
@@ -60,12 +62,19 @@ class FourConv(nn.Module):
                 f"conv{b}", nn.Conv2d(c if b == 1 else channels, channels, 3, padding=1, bias=False)
             )
             self.add_module(f"norm{b}", _norm(norm, channels, groups))
+        if embedding not in ("plain", "norm"):
+            raise ValueError(f"embedding must be 'plain' or 'norm', got {embedding!r}.")
+        self.embedding = embedding
+        if embedding == "norm":
+            self.norm5 = nn.GroupNorm(1, channels)
         self.fc = nn.Linear(channels * (h // 16) * (w // 16), n_way)
 
     def forward(self, x: Tensor) -> Tensor:  # (B, C, H, W) -> (B, n_way)
         for b in range(1, 5):
             y = self.get_submodule(f"norm{b}")(self.get_submodule(f"conv{b}")(x))
             x = _shrink(self.pool, y, 0.0)  # (B, channels, H / 2^b, W / 2^b)
+        if self.embedding == "norm":
+            x = self.norm5(x)
         return self.fc(x.flatten(1))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from pmeta.method.methods import METHODS
+from pmeta.method.methods import ALL
 from pmeta.report.read import Given
 from pmeta.report.run import RunRecord, score_of
 from pmeta.report.setup import KINDS, Card, card, finding, setup_section
@@ -62,7 +62,7 @@ def found(given: Given) -> str:
 def by_setup(runs: list[RunRecord]) -> dict[str, list[RunRecord]]:
     """Runs that can be compared with each other, in the order of the methods."""
     groups: dict[str, list[RunRecord]] = {}
-    for run in sorted(runs, key=lambda run: (list(METHODS).index(run.method), str(run.path))):
+    for run in sorted(runs, key=lambda run: (list(ALL).index(run.method), str(run.path))):
         groups.setdefault(run.setup, []).append(run)
     return groups
 

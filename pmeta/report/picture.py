@@ -28,6 +28,7 @@ WIDTH = 400
 LINE, LETTER = 14, 6.8
 """From one label to the next, and room for one letter of a label, in points."""
 COLORS = {
+    "protonet": "#0072b2",
     "maml": "#777777",
     "anil": "#009e73",
     "boil": "#cc79a7",
@@ -36,7 +37,15 @@ COLORS = {
     "pmeta": "#d55e00",
 }
 """Of each method in every picture: Okabe and Ito's, which colour-blind people tell apart."""
-MARKERS = {"maml": "o", "anil": "s", "boil": "^", "maml++": "D", "pmeta-lr": "v", "pmeta": "*"}
+MARKERS = {
+    "protonet": "P",
+    "maml": "o",
+    "anil": "s",
+    "boil": "^",
+    "maml++": "D",
+    "pmeta-lr": "v",
+    "pmeta": "*",
+}
 """A shape for each method beside its colour, for print and for the colour-blind."""
 CSS = (Path(__file__).parent / "templates" / "report.css").read_text(encoding="utf-8")
 LIGHT = dict(re.findall(r"--(\w+): (#\w{6})", CSS.partition("@media")[0]))

@@ -12,7 +12,7 @@ from pmeta.cost.bound import bound_mu_fw
 from pmeta.cost.networks import four_conv, mlp, resnet12
 from pmeta.cost.ops import Op, layer_names, m
 from pmeta.cost.setup import POLICIES
-from pmeta.method.methods import METHODS, Method
+from pmeta.method.methods import ALL, Method
 from pmeta.paper import ADAPTATION, BACKBONES, MLPS, TABLE2, TABLE3
 from pmeta.rl.config import RLConfig
 from pmeta.training.config import ImageConfig
@@ -72,7 +72,7 @@ class RunRecord:
     @property
     def title(self) -> str:
         """The method, and what this run changes in it."""
-        return ", ".join([METHODS[self.method].title, *self.changes])
+        return ", ".join([ALL[self.method].title, *self.changes])
 
     @property
     def changes(self) -> list[str]:
@@ -216,7 +216,7 @@ def score_of(found: dict[str, Any], source: str) -> Score:
 def network(config: ImageConfig, image: tuple[int, int, int]) -> tuple[Op, ...]:
     """The operations of a run's network."""
     if config.backbone == "4conv":
-        ops = four_conv(config.n_way, image, config.channels, config.groups)
+        ops = four_conv(config.n_way, image, config.channels, config.groups, config.embedding)
     else:
         ops = resnet12(
             config.n_way, image, tuple(config.channels * 2**b for b in range(1, 5)), config.groups

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from pmeta.method.methods import METHODS
+from pmeta.method.methods import ALL, METHODS
 from pmeta.report.figures import (
     Bar,
     Point,
@@ -57,13 +57,13 @@ def finding(runs: Sequence[RunRecord]) -> str:
     if not ours or not ours.score:
         return ""
     memory = ours.score.memory_mb
-    said = f"{METHODS[ours.method].title} adapts in {bytes_text(memory)}: "
+    said = f"{ALL[ours.method].title} adapts in {bytes_text(memory)}: "
     said += f"{score_name(ours)} {with_ci95(ours.score, unit(ours))} ({ours.score.source})."
     plain = [run for name in ("maml++", "maml") for run in runs if run.method == name and run.score]
     walk = dense_walk(ours)
     if plain and plain[0].score:
         score = plain[0].score
-        said += f" {METHODS[plain[0].method].title} takes {_compared(score.memory_mb, memory)}: "
+        said += f" {ALL[plain[0].method].title} takes {_compared(score.memory_mb, memory)}: "
         said += f"{with_ci95(score, unit(ours))}."
     elif walk:
         takes = _compared(walk.peak_mb("paper"), memory)
@@ -113,7 +113,7 @@ def points(runs: Sequence[RunRecord]) -> list[Point]:
     ours = {run.method for run in runs if run.score and run.paper}
     for method, p in papers(runs).items():
         label = "" if method in ours else SHORT[method]
-        tip = f"the paper's {METHODS[method].title}: {p.value:g} in {p.memory_mb:g} MB"
+        tip = f"the paper's {ALL[method].title}: {p.value:g} in {p.memory_mb:g} MB"
         found.append(Point(method, label, tip, p.memory_mb, p.value, 0.0, hollow=True))
     return found
 
@@ -225,6 +225,6 @@ def _row(run: RunRecord, label: str, with_source: bool) -> dict[str, Any]:
         (exact, ""),
         (number(s.gmac), f"paper {p.gmac:g}" if p else ""),
     ]
-    name = label if ":" in label else METHODS[run.method].title
+    name = label if ":" in label else ALL[run.method].title
     source = s.source if with_source else ""
     return {"color": COLORS[run.method], "name": name, "source": source, "cells": cells}

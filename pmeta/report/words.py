@@ -3,10 +3,10 @@
 import re
 from collections.abc import Sequence
 
-from pmeta.method.methods import METHODS
+from pmeta.method.methods import ALL
 from pmeta.report.run import RunRecord, Score
 
-SHORT = {name: row.title for name, row in METHODS.items()} | {"pmeta": "p-Meta"}
+SHORT = {name: row.title for name, row in ALL.items()} | {"pmeta": "p-Meta"}
 
 
 def number(value: float) -> str:

@@ -16,7 +16,7 @@ class ImageConfig:
     data: str = "glyphs"
     """Folder, .tar or .zip of classes (ROOT/{train,val,test}/CLASS/*.jpg), or the embedded set
     `glyphs`."""
-    method: Literal["maml", "anil", "boil", "maml++", "pmeta-lr", "pmeta"] = "pmeta"
+    method: Literal["protonet", "maml", "anil", "boil", "maml++", "pmeta-lr", "pmeta"] = "pmeta"
     """Which method to train."""
     out: str = ""
     """Run folder. A run that is there already is continued."""
@@ -33,6 +33,11 @@ class ImageConfig:
     """Normalisation; batch is the one that Table 5 warns of."""
     pool: Literal["max", "average"] = "max"
     """Pooling (Table 5)."""
+    embedding: Literal["plain", "norm"] = "plain"
+    """norm: a norm of one group before the head of 4Conv gives all embeddings the same length."""
+    head: Literal["learned", "prototype"] = "learned"
+    """The head before the first inner step: learned, or from prototypes of the support set
+    (Proto-MAML), for any number of classes."""
     image_size: int | None = 84
     """Images are fitted to this size; None takes them as they are."""
     n_way: int = 5
@@ -41,6 +46,23 @@ class ImageConfig:
     """Support samples of each class."""
     n_query: int = 15
     """Query samples of each class."""
+    train_ways: str = ""
+    """Train on tasks of different numbers of classes, such as 5,10,20; empty: --n-way."""
+    train_shots: str = ""
+    """Train on tasks of different numbers of support samples of each class, such as 1,2,5,10,20;
+    empty: --n-shot."""
+    train_queries: int = 0
+    """Query samples of each class in training; 0: --n-query."""
+    most_support: int = 0
+    """Leave out of --train-ways x --train-shots what has more support samples in all; 0:
+    nothing."""
+    val_shots: str = ""
+    """Validate on tasks of different numbers of support samples, such as 1,5; empty: --n-shot."""
+    least_area: float = 1.0
+    """Vary training pictures: crops of at least this share of a picture, mirrored half of the
+    time; 1: as they are."""
+    jitter: float = 0.0
+    """Vary training pictures: brightness, contrast and colour times factors within 1 +- this."""
     inner_steps: int = 5
     """K."""
     alpha_0: float = 0.01
@@ -78,6 +100,9 @@ class ImageConfig:
     """Outer step size of the attention weights."""
     attention_bias_lr: float = 1e-2
     """Outer step size of the last bias of each attention module, and of alpha^Ch."""
+    ema: float = 0.0
+    """Keep the average over the updates of all that is trained, with this decay (such as 0.99);
+    0: no average."""
     lam: float = 0.001
     """lambda of Eq. 9, with inputs counted in KiB."""
     warm_up: float = 0.2
@@ -145,6 +170,50 @@ class ImageConfig:
                 f"--seed and --workers must not be negative, got {self.seed} and {self.workers}."
             )
         check_budget(self.memory_budget, self.method_row())
+        self._check_tasks()
+
+    def _check_tasks(self) -> None:
+        mixtures = ("train_ways", "train_shots", "val_shots")
+        if self.head == "learned" and any(n != self.n_way for n in self.counts("train_ways")):
+            raise ValueError(
+                "--train-ways needs a head for any number of classes, a learned one has --n-way "
+                f"{self.n_way}: give --head prototype."
+            )
+        if any(n < 1 for name in mixtures for n in self.counts(name)):
+            raise ValueError("--train-ways, --train-shots and --val-shots are at least 1 each.")
+        for name in ("train_queries", "most_support"):
+            if getattr(self, name) < 0:
+                raise ValueError(
+                    f"--{name.replace('_', '-')} must not be negative, got {getattr(self, name)}."
+                )
+        if self.embedding == "norm" and self.backbone != "4conv":
+            raise ValueError(
+                "--embedding norm is for 4Conv: ResNet12 ends with an average, leave it out."
+            )
+        if not 0 < self.least_area <= 1:
+            raise ValueError(
+                f"--least-area is a share of the picture in (0, 1], got {self.least_area}: 1 turns "
+                "it off."
+            )
+        for name in ("jitter", "ema"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(
+                    f"--{name} must be in [0, 1), got {getattr(self, name)}: 0 turns it off."
+                )
+
+    def counts(self, name: str) -> list[int]:
+        """The numbers of a comma-separated option, none if it is empty.
+
+        >>> ImageConfig(train_shots="1,5,20").counts("train_shots")
+        [1, 5, 20]
+        """
+        text = getattr(self, name)
+        try:
+            return [int(part) for part in text.split(",")] if text else []
+        except ValueError:
+            raise ValueError(
+                f"--{name.replace('_', '-')} is numbers with commas, such as 1,5, got {text!r}."
+            ) from None
 
     def method_row(self) -> Method:
         """The method with what this run changes in it."""

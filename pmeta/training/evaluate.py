@@ -115,6 +115,8 @@ def _share(gamma_fw: Tensor | None, gamma_bw: Tensor | None, norm: bool) -> floa
 
 def _largest_rows(mu: Tensor) -> list[list[float]]:
     """The rows that no other row tops in every layer: the peak can only be at one of these."""
+    if not mu.shape[1]:
+        return [[]]
     rows = torch.unique(mu, dim=0)
     topped = (rows[:, None] <= rows[None]).all(2).sum(1) > 1
     return rows[~topped].tolist()

@@ -162,7 +162,7 @@ class Log:
             "exact_memory_mb": summary.exact_memory_mb,
             "gmac": summary.gmac,
             "frozen": self.outer.frozen,
-            "alpha": self.outer.meta.alpha.tolist(),
+            "alpha": self.outer.averaged().alpha.tolist(),
             "seconds": round(time.monotonic() - self.started, 1),
         }
         self.since_epoch = dict.fromkeys(self.sums, 0)
@@ -180,9 +180,8 @@ class Log:
         if not self.first:
             return
         if self.best.get("tasks") == record["tasks"]:
-            self.run.save(
-                "best", {**self.outer.meta.parameters(), "mask": self.outer.meta.mask}, self.best
-            )
+            meta = self.outer.averaged()
+            self.run.save("best", {**meta.parameters(), "mask": meta.mask}, self.best)
         self.metrics_length = self.run.log(record)
         self._show(record)
         self.checkpoint(now=True)

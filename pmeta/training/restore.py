@@ -118,6 +118,8 @@ def prepare(group: Group, config: EvaluateConfig) -> tuple[list[str], Callable[[
     trained, best = group.from_first(lambda: load(config.run, config.classes))
     asked = {key: getattr(config, key) for key in ("n_way", "n_shot", "n_query")}
     drawn = dataclasses.replace(trained, **{k: n for k, n in asked.items() if n is not None})
+    if trained.head == "prototype":
+        trained = dataclasses.replace(trained, n_way=drawn.n_way)
     if drawn.n_way > trained.n_way:
         raise ValueError(
             f"the head of {config.run} has {trained.n_way} outputs, got --n-way {config.n_way}: "

@@ -9,6 +9,9 @@ from pmeta.method.learned import Meta
 from pmeta.network.layers import Layer, Network, Weights
 from pmeta.training.run_folder import Checkpoint, open_run
 
+EMBEDDING_NORM = ("norm5.weight", "norm5.bias")
+"""Of 4Conv with `--embedding norm`, which a pre-training does without."""
+
 
 def initial(path: str) -> Checkpoint:
     """The best model of a run, of a pre-training or of the zoo."""
@@ -26,8 +29,10 @@ def start_from(net: Network, meta: Meta, found: Checkpoint, path: str) -> Meta:
 
     The head may differ in its number of outputs: those of the checkpoint are repeated cyclically.
     Where it reads other features, or there is none as after pre-training, it stays as it was drawn.
-    Every layer may be updated again, whatever the other run had chosen."""
-    body = [name for name in meta.w if name not in net.head.params]
+    A norm of the embeddings may be new too. Every layer may be updated again, whatever the other
+    run had chosen."""
+    new = {name for name in EMBEDDING_NORM if f"w/{name}" not in found.tensors}
+    body = [name for name in meta.w if name not in net.head.params and name not in new]
     for name in body:
         _check(name, meta.w[name], found.tensors.get(f"w/{name}"), path)
     w = {name: found.tensors[f"w/{name}"] for name in body}
@@ -42,6 +47,7 @@ def start_from(net: Network, meta: Meta, found: Checkpoint, path: str) -> Meta:
         w={**meta.w, **moved},
         alpha=alpha.to(meta.alpha) * meta.mask if alpha is not None and same_steps else meta.alpha,
         attention=attention,
+        head={name: _fitting(t, found, f"head/{name}") for name, t in meta.head.items()},
     )
 
 
@@ -59,6 +65,8 @@ def _check(name: str, wanted: Tensor, found: Tensor | None, path: str) -> None:
 
 def _head(head: Layer, meta: Meta, found: Checkpoint) -> Weights:
     """The outputs of the checkpoint, repeated cyclically; none where they do not fit."""
+    if meta.head:
+        return {}
     given = {name: found.tensors.get(f"w/{name}") for name in head.params}
     if any(t is None or t.shape[1:] != meta.w[name].shape[1:] for name, t in given.items()):
         return {}

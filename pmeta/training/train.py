@@ -17,8 +17,10 @@ from pmeta.network.layers import Network
 from pmeta.network.take_in import take_in
 from pmeta.training.budget import Sample, budget_choice
 from pmeta.training.config import ImageConfig, defaults
+from pmeta.training.equalise import equalised
 from pmeta.training.evaluate import TaskResult, evaluate_task, evaluation_loop
 from pmeta.training.log import Log
+from pmeta.training.mixture import check_sizes, training_task
 from pmeta.training.pretraining.config import PretrainConfig
 from pmeta.training.run_folder import Run
 from pmeta.training.start import initial, start_from
@@ -38,8 +40,9 @@ def train(group: Group, config: ImageConfig) -> dict[str, Any]:
         if group.rank == 0:
             run.start(dataclasses.asdict(config), MAY_DIFFER, defaults(config))
         images = {split: open_images(config, split) for split in ("train", "val")}
+        check_sizes(config, images["train"])
         net, meta = build(config, images["train"].shape, device)
-        meta = first_meta(group, run, config, net, meta)
+        meta = first_meta(group, run, config, net, meta, images["train"])
         method, samples = config.method_row(), config.n_way * config.n_shot
         reads = Sample(images["train"].shape, "uint8")
         budget = config.memory_budget, config.budget_accounting
@@ -51,12 +54,14 @@ def train(group: Group, config: ImageConfig) -> dict[str, Any]:
             while outer.done < config.updates:
                 first = outer.done * config.meta_batch
                 numbers = range(first, min(first + config.meta_batch, config.tasks))
-                tasks = (task(config, images["train"], i, device) for i in group.share(numbers))
+                tasks = (
+                    training_task(config, images["train"], i, device) for i in group.share(numbers)
+                )
                 g = add_up(group, outer.gradient(tasks))
                 outer.update(g)
                 log.update(g, live_cost(net, outer.meta, method, samples))
                 if log.epoch_ends():
-                    log.epoch(validate(group, net, outer.meta, config, images["val"], device))
+                    log.epoch(validate(group, net, outer.averaged(), config, images["val"], device))
                 log.checkpoint()
     return log.best
 
@@ -82,19 +87,27 @@ def build(
 ) -> tuple[Network, Meta]:
     """The network of a run, and what is trained of it as it is before the training."""
     generator = torch.Generator().manual_seed(config.seed)
-    model = new_model(config, config.n_way, image, config.norm, generator)
+    model = new_model(config, config.n_way, image, config.norm, generator, config.embedding)
     net = take_in(model.to(device), torch.zeros(1, *image, device=device), batch_norm=True)
-    meta = init_meta(net, config.method_row(), config.inner_steps, config.alpha_0, generator)
+    args = (config.method_row(), config.inner_steps, config.alpha_0, generator, config.head)
+    meta = init_meta(net, *args)
     return net, dataclasses.replace(meta.map(lambda t: t.to(device)), mask=meta.mask.to(device))
 
 
-def first_meta(group: Group, run: Run, config: ImageConfig, net: Network, meta: Meta) -> Meta:
+def first_meta(
+    group: Group, run: Run, config: ImageConfig, net: Network, meta: Meta, images: ImageSet
+) -> Meta:
     """What is trained, before the training; with --init from another run, unless this one has
-    begun."""
+    begun. Prototypes of a pre-training's embeddings want its channels equal."""
     if not config.init:
         return meta
     found = group.from_first(lambda: None if run.begun() else initial(config.init))
-    return meta if found is None else start_from(net, meta, found, config.init)
+    if found is None:
+        return meta
+    meta = start_from(net, meta, found, config.init)
+    if meta.head and "alpha" not in found.tensors:
+        meta = dataclasses.replace(meta, w=equalised(net, meta.w, images, config.backbone))
+    return meta
 
 
 def new_model(
@@ -103,11 +116,14 @@ def new_model(
     image: tuple[int, int, int],
     norm: str,
     generator: torch.Generator,
+    embedding: str = "plain",
 ) -> torch.nn.Module:
     """The backbone of a run with weights drawn from `generator`."""
     model: torch.nn.Module
     if config.backbone == "4conv":
-        model = FourConv(classes, image, config.channels, config.groups, norm, config.pool)
+        model = FourConv(
+            classes, image, config.channels, config.groups, norm, config.pool, embedding
+        )
     else:
         widths = tuple(config.channels * 2**b for b in range(1, 5))
         model = ResNet12(classes, image, widths, config.groups, norm, config.pool)
@@ -171,10 +187,8 @@ def validate(
 ) -> list[TaskResult]:
     """The same unseen tasks each time, adapted to one sample at a time as a device does."""
     loop = evaluation_loop(net, config.method_row(), batch=1)
-    numbers = group.share(range(config.val_tasks))
-    return group.gather(
-        [
-            evaluate_task(loop, meta.map(torch.Tensor.detach), task(config, images, i, device))
-            for i in numbers
-        ]
-    )
+    meta = meta.map(torch.Tensor.detach)
+    numbers, shots = group.share(range(config.val_tasks)), config.counts("val_shots")
+    drawn = [dataclasses.replace(config, n_shot=n) for n in shots] or [config]
+    found = (task(drawn[i % len(drawn)], images, i, device) for i in numbers)
+    return group.gather([evaluate_task(loop, meta, one) for one in found])

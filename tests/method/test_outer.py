@@ -247,3 +247,18 @@ def test_ten_bad_updates_in_a_row_are_an_error(residual: Network) -> None:
     )
     with pytest.raises(ValueError, match=message):
         outer.check_finite(" Kept.")
+
+
+def test_the_average_over_updates_is_what_is_kept_and_resumed(residual: Network) -> None:
+    outer, again = (outer_of(residual, "pmeta", 20, ema=0.9, freeze_at=0.2) for _ in range(2))
+    name = next(n for n in outer.meta.parameters() if n.startswith("w/"))
+    average = outer.meta.parameters()[name].detach().clone()
+    for t in range(1, 12):
+        outer.update(gradients(outer, -1.0))
+        decay = min(0.9, t / (t + 9))
+        average += (1 - decay) * (outer.meta.parameters()[name].detach() - average)
+        again.load(outer.state())
+    for one in (outer, again):
+        assert torch.allclose(one.averaged().parameters()[name], average)
+        assert not one.averaged().alpha[~one.meta.mask].any()
+    assert outer_of(residual, "pmeta").averaged().w[name[2:]].requires_grad  # no average

@@ -1,0 +1,76 @@
+"""Training tasks of many sizes, varied pictures and all; task i is a function of seed and i."""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from pmeta.data.augment import augment
+from pmeta.data.tasks import ImageSet, Task, check_enough, draw_rows, sample_task
+from pmeta.training.config import ImageConfig
+
+SIZES, PICTURES = 1 << 40, 1 << 41
+"""Streams of random bits beside those that draw the tasks."""
+
+
+class Size(NamedTuple):
+    """How large a task is."""
+
+    n_way: int
+    n_shot: int
+    n_query: int
+
+
+def sizes(config: ImageConfig) -> list[Size]:
+    """The sizes of training tasks, each as likely as the others.
+
+    >>> mixed = {"head": "prototype", "train_ways": "5,20", "train_shots": "1,10"}
+    >>> [size[:2] for size in sizes(ImageConfig(**mixed, most_support=50))]
+    [(5, 1), (5, 10), (20, 1)]
+    """
+    found = [
+        Size(way, shot, config.train_queries or config.n_query)
+        for way in config.counts("train_ways") or [config.n_way]
+        for shot in config.counts("train_shots") or [config.n_shot]
+        if not config.most_support or way * shot <= config.most_support
+    ]
+    if not found:
+        raise ValueError(
+            f"--most-support must leave a task to train on, got {config.most_support}: every one "
+            "of --train-ways x --train-shots has more samples."
+        )
+    return found
+
+
+def check_sizes(config: ImageConfig, images: ImageSet) -> None:
+    """Raise ValueError unless tasks of every size can be drawn."""
+    for size in sizes(config):
+        check_enough(images, *size)
+
+
+def training_task(config: ImageConfig, images: ImageSet, i: int, device: torch.device) -> Task:
+    """Training task i, on the device."""
+    of_all = sizes(config)
+    bits = np.random.Philox(key=np.array([config.seed, SIZES + i], dtype=np.uint64)).random_raw()
+    size = of_all[int(bits % len(of_all))]
+    drawn = _varied(config, images, i, size)
+    if drawn is None:
+        drawn = sample_task(images, config.seed, i, *size)
+    return Task(*(t.to(device) for t in drawn))
+
+
+def _varied(config: ImageConfig, images: ImageSet, i: int, size: Size) -> Task | None:
+    """The task with pictures cropped, mirrored and recoloured; None where none is to be varied."""
+    if config.least_area == 1 and not config.jitter:
+        return None
+    rows = draw_rows(images, config.seed, i, *size)  # (n_way, n_shot + n_query)
+    random = np.random.Philox(key=np.array([config.seed, PICTURES + i], dtype=np.uint64))
+    way, shot, query = size
+    support, queries = (
+        augment(
+            images.images[part.ravel()], random, images.shape[1], config.least_area, config.jitter
+        )
+        for part in (rows[:, :shot], rows[:, shot:])
+    )
+    labels = torch.arange(way)
+    return Task(support, labels.repeat_interleave(shot), queries, labels.repeat_interleave(query))
