@@ -5,9 +5,9 @@ glyphs in float32, by seed.
 
 The fast path has the C kernels of convs and pooled norms, the plain one PyTorch's operations. All
 see the same tasks from the same start. In float64 their gradients agree to ten digits
-(tests/test_pool_first.py). In float32 they part in the last digit, and after some updates a ReLU or
-a clipped channel flips and the runs go their own ways. So a third run shows how far that goes by
-itself: the plain path from weights that are moved by one part in a million.
+(tests/fast/test_pool_first.py). In float32 they part in the last digit, and after some updates a
+ReLU or a clipped channel flips and the runs go their own ways. So a third run shows how far that
+goes by itself: the plain path from weights that are moved by one part in a million.
 """
 
 import sys

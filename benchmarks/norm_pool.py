@@ -89,11 +89,12 @@ def main() -> None:
         ("PyTorch's operations", norm_pool_torch),
         ("C kernels", norm_pool_c),
     ):
-        x_hat, v, place, mean, r = module.forward(x, weight, GROUPS, EPS)
-        g_x, m, a = module.backward(g, None, x, x_hat, v, place, mean, r, GROUPS)
+        x_hat, _, place, mean, r = module.forward(x, weight, GROUPS, EPS)
+        normed = norm_pool_torch.Normed(x, x_hat, place, mean, r, GROUPS)
+        g_x, m, a = module.backward(normed, g)
         first = milliseconds(module.forward, x, weight, GROUPS, EPS)
-        second = milliseconds(module.backward, g, None, x, x_hat, v, place, mean, r, GROUPS)
-        third = milliseconds(module.twice, u, g, x, x_hat, place, mean, r, m, a, GROUPS)
+        second = milliseconds(module.backward, normed, g)
+        third = milliseconds(module.twice, normed, g, m, a, u)
         print(f"| {name} | {first:.2f} | {second:.2f} | {third:.2f} |", flush=True)
     start = time.perf_counter()
     one, two = torch.compile(forward, dynamic=False), torch.compile(backward, dynamic=False)

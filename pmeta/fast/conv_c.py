@@ -2,14 +2,13 @@
 
 import ctypes
 from functools import cache, partial
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from pmeta.base.conv_shape import ConvShape
-from pmeta.fast import library as kernels
-from pmeta.fast.replay import kernel
+from pmeta.fast.library import call, library
+from pmeta.fast.record import kernel
 
 TILES, MOST_CHANNELS = 24, 128  # as in conv.c; with more channels PyTorch is faster
 
@@ -26,8 +25,8 @@ PLAIN = ConvShape((1, 1), (1, 1), (1, 1), 1)
 
 @cache
 def _runs_here() -> bool:
-    library = kernels.library()
-    return library is not None and bool(library.cv_runs_here())
+    kernels = library()
+    return kernels is not None and bool(kernels.cv_runs_here())
 
 
 def takes(image: Tensor, w: Tensor, s: ConvShape) -> bool:
@@ -72,7 +71,7 @@ def input_gradient(g: Tensor, w: Tensor) -> Tensor:
 def _winograd(x: Tensor, w: Tensor, outputs: int, turned: bool) -> Tensor:
     b, c, h, wide = x.shape
     y = empty(b, outputs, h, wide, memory_format=torch.channels_last)
-    _call(
+    call(
         "cv_winograd",
         Shape(b, h, wide, c, outputs),
         x,
@@ -92,7 +91,7 @@ def weight_gradient(g: Tensor, x: Tensor, w: Tensor) -> Tensor:
     thin = is_thin(w)
     scratch = empty((9 * outputs + wide + 2) * c) if thin else _scratch(c, outputs)
     name = "cv_thin_weight" if thin else "cv_winograd_weight"
-    _call(
+    call(
         name,
         Shape(b, h, wide, c, outputs),
         x.contiguous(memory_format=torch.channels_last),
@@ -105,8 +104,3 @@ def weight_gradient(g: Tensor, x: Tensor, w: Tensor) -> Tensor:
 
 def _scratch(inputs: int, outputs: int) -> Tensor:
     return empty(16 * (inputs * outputs + TILES * (inputs + outputs)))
-
-
-def _call(name: str, shape: Shape, *arguments: Any) -> None:
-    values = [ctypes.c_void_p(a.data_ptr()) if isinstance(a, Tensor) else a for a in arguments]
-    getattr(kernels.library(), name)(ctypes.byref(shape), *values)

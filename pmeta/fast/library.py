@@ -3,6 +3,9 @@
 import ctypes
 from functools import cache
 from pathlib import Path
+from typing import Any
+
+from torch import Tensor
 
 from pmeta.base.native import CompileError, find
 
@@ -15,3 +18,9 @@ def library() -> ctypes.CDLL | None:
         return ctypes.CDLL(str(find(Path(__file__).parent / "c", "_kernels")))
     except (OSError, CompileError):
         return None
+
+
+def call(name: str, shape: ctypes.Structure, *arguments: Any) -> None:
+    """A kernel by its name; a tensor is passed as a pointer to its data."""
+    values = [ctypes.c_void_p(a.data_ptr()) if isinstance(a, Tensor) else a for a in arguments]
+    getattr(library(), name)(ctypes.byref(shape), *values)

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from pmeta.fast import norm_pool_c, norm_pool_torch
+from pmeta.fast.norm_pool_torch import Normed
 from pmeta.fast.second_order import cheap_again
 
 TWICE = (
@@ -62,21 +63,12 @@ class NormPool(Function):
     def backward(ctx: Any, g: Tensor | None, g_v: Tensor | None):
         x, x_hat, v, place, mean, r = ctx.saved_tensors
         g = torch.zeros_like(x_hat) if g is None else g
-        if torch.is_grad_enabled():
-            if g_v is not None:
-                raise NotImplementedError(TWICE)
-            return (
-                NormPoolGrad.apply(g, x, x_hat.detach(), place, mean, r, ctx.groups),
-                None,
-                None,
-                None,
-            )
-        return (
-            _passes(x).backward(g, g_v, x, x_hat, v, place, mean, r, ctx.groups)[0],
-            None,
-            None,
-            None,
-        )
+        normed = Normed(x, x_hat.detach(), place, mean, r, ctx.groups)
+        if not torch.is_grad_enabled():
+            return _passes(x).backward(normed, g, v, g_v)[0], None, None, None
+        if g_v is not None:
+            raise NotImplementedError(TWICE)
+        return NormPoolGrad.apply(g, *normed), None, None, None
 
 
 class NormPoolGrad(Function):
@@ -84,28 +76,18 @@ class NormPoolGrad(Function):
     elsewhere."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        g: Tensor,
-        x: Tensor,
-        x_hat: Tensor,
-        place: Tensor,
-        mean: Tensor,
-        r: Tensor,
-        groups: int,
-    ) -> Tensor:
-        g, x, x_hat, *rest = (t.detach() for t in (g, x, x_hat, place, mean, r))
-        g_x, m, a = _passes(x).backward(g, None, x, x_hat, None, *rest, groups)
-        ctx.save_for_backward(g, x, x_hat, *rest, m, a)
-        ctx.groups = groups
-        return cheap_again(
-            g_x, lambda: _passes(x).backward(g, None, x, x_hat, None, *rest, groups)[0]
-        )
+    def forward(ctx: Any, g: Tensor, *parts: Any) -> Tensor:
+        g, normed = g.detach(), Normed._make([*(t.detach() for t in parts[:-1]), parts[-1]])
+        g_x, m, a = _passes(normed.x).backward(normed, g)
+        ctx.save_for_backward(g, *normed[:-1], m, a)
+        ctx.groups = normed.groups
+        return cheap_again(g_x, lambda: _passes(normed.x).backward(normed, g)[0])
 
     @staticmethod
     def backward(ctx: Any, u: Tensor):
         if torch.is_grad_enabled():
             raise NotImplementedError(TWICE)
-        g, x, x_hat, place, mean, r, m, a = ctx.saved_tensors
-        d_g, d_x = _passes(x).twice(u, g, x, x_hat, place, mean, r, m, a, ctx.groups)
+        g, *parts, m, a = ctx.saved_tensors
+        normed = Normed._make([*parts, ctx.groups])
+        d_g, d_x = _passes(normed.x).twice(normed, g, m, a, u)
         return d_g, d_x, None, None, None, None, None

@@ -6,8 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pmeta.fast import library as kernels
-from pmeta.fast.replay import kernel
+from pmeta.fast.library import call, library
+from pmeta.fast.norm_pool_torch import Normed
+from pmeta.fast.record import kernel
 
 MOST_CHANNELS = 1024
 
@@ -21,13 +22,12 @@ class Shape(ctypes.Structure):
 def takes(x: Tensor) -> bool:
     """Whether x (B, C, H, W) can be computed here."""
     fits = x.dtype == torch.float32 and x.device.type == "cpu" and x.shape[1] <= MOST_CHANNELS
-    return fits and kernels.library() is not None
+    return fits and library() is not None
 
 
 @kernel
 def forward(x: Tensor, weight: Tensor, groups: int, eps: float) -> tuple[Tensor, ...]:
-    """x_hat at the chosen places, its channel means v, the places (0 to 3 of a window), mean and r
-    = 1/std."""
+    """x_hat at the chosen places, its channel means v, the places (0 to 3 of a window), mean, r."""
     b, c, h, w = x.shape
     x_hat = _image(b, c, h // 2, w // 2)
     place = torch.empty(
@@ -40,17 +40,10 @@ def forward(x: Tensor, weight: Tensor, groups: int, eps: float) -> tuple[Tensor,
 
 @kernel
 def backward(
-    g: Tensor,
-    g_v: Tensor | None,
-    x: Tensor,
-    x_hat: Tensor,
-    v: Tensor | None,
-    place: Tensor,
-    mean: Tensor,
-    r: Tensor,
-    groups: int,
+    normed: Normed, g: Tensor, v: Tensor | None = None, g_v: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """g(x), mean(G) and mean(G x_hat)."""
+    """g(x), m and a."""
+    x, x_hat, place, mean, r, groups = normed
     g_x, m, a = _image(*x.shape), torch.empty_like(mean), torch.empty_like(mean)
     g_v = None if g_v is None else g_v.contiguous()
     _call("np_backward", x, groups, _last(g), g_v, x, x_hat, v, place, mean, r, g_x, m, a)
@@ -58,28 +51,17 @@ def backward(
 
 
 @kernel
-def twice(
-    u: Tensor,
-    g: Tensor,
-    x: Tensor,
-    x_hat: Tensor,
-    place: Tensor,
-    mean: Tensor,
-    r: Tensor,
-    m: Tensor,
-    a: Tensor,
-    groups: int,
-) -> tuple[Tensor, Tensor]:
+def twice(normed: Normed, g: Tensor, m: Tensor, a: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
     """The derivatives of <u, g(x)> in g and in x."""
+    x, *kept, groups = normed
     d_g, d_x = _image(*g.shape), _image(*x.shape)
-    _call("np_twice", x, groups, _last(u), _last(g), x, x_hat, place, mean, r, m, a, d_g, d_x)
+    _call("np_twice", x, groups, _last(u), _last(g), x, *kept, m, a, d_g, d_x)
     return d_g, d_x
 
 
 def _call(name: str, x: Tensor, groups: int, *arguments: Any) -> None:
     b, c, h, w = x.shape
-    values = [ctypes.c_void_p(a.data_ptr()) if isinstance(a, Tensor) else a for a in arguments]
-    getattr(kernels.library(), name)(ctypes.byref(Shape(b, h, w, c, groups)), *values)
+    call(name, Shape(b, h, w, c, groups), *arguments)
 
 
 def _image(b: int, c: int, h: int, w: int) -> Tensor:

@@ -12,6 +12,7 @@ from pmeta.base.conv_shape import ConvShape
 from pmeta.fast import conv_c, norm_pool_c
 from pmeta.fast import library as kernels
 from pmeta.fast.conv_c import PLAIN
+from pmeta.fast.norm_pool_torch import Normed
 from pmeta.fast.second_order import Conv
 from tests.helpers.nets import generator
 
@@ -158,8 +159,9 @@ def test_the_default_type_and_device_do_not_matter():
     def all_of_them() -> list[Tensor]:
         pooled = norm_pool_c.forward(x, weight[0, :, 0, 0], 4, 1e-5)
         x_hat, _, place, mean, r = pooled
-        g_x, m, a = norm_pool_c.backward(x_hat, None, x, x_hat, None, place, mean, r, 4)
-        twice = norm_pool_c.twice(x, x_hat, x, x_hat, place, mean, r, m, a, 4)
+        normed = Normed(x, x_hat, place, mean, r, 4)
+        g_x, m, a = norm_pool_c.backward(normed, x_hat)
+        twice = norm_pool_c.twice(normed, x_hat, m, a, x)
         gradients = [
             conv_c.weight_gradient(g, x, weight),
             conv_c.weight_gradient(g, thin, g_thin),

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from pmeta.fast import norm_pool_c, norm_pool_torch
 from pmeta.fast.norm_pool import norm_pool
+from pmeta.fast.norm_pool_torch import Normed
 from tests.helpers.nets import generator
 
 SIZES = [(2, 6, 6, 6), (2, 6, 7, 5), (1, 6, 2, 2), (3, 3, 4, 9)]
@@ -102,9 +103,10 @@ def test_the_c_kernels_give_what_the_eager_passes_give_in_float64(size):
 
         x_, weight_ = x.to(dtype), weight.to(dtype)
         x_hat, v, place, mean, r = module.forward(x_, weight_, 3, 0.1)
+        normed = Normed(x_, x_hat, place, mean, r, 3)
         g, g_v = noise(x_hat), noise(v)
-        g_x, m, a = module.backward(g, g_v, x_, x_hat, v, place, mean, r, 3)
-        g_x_alone, *_ = module.backward(g, None, x_, x_hat, None, place, mean, r, 3)
+        g_x, m, a = module.backward(normed, g, v, g_v)
+        g_x_alone, *_ = module.backward(normed, g)
         return [
             x_hat,
             v,
@@ -114,7 +116,7 @@ def test_the_c_kernels_give_what_the_eager_passes_give_in_float64(size):
             m,
             a,
             g_x_alone,
-            *module.twice(noise(x_), g, x_, x_hat, place, mean, r, m, a, 3),
+            *module.twice(normed, g, m, a, noise(x_)),
         ]
 
     for c, eager in zip(

@@ -34,9 +34,13 @@ class Fakes:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.done: list[str] = []
         self.evaluated: list[EvaluateConfig] = []
+        self.drawn: list[str] = []
         self.trouble: dict[str, BaseException] = {}
         monkeypatch.setattr(queue, "train", self.train)
         monkeypatch.setattr(queue, "train_policy", self.train)
+        monkeypatch.setattr(
+            queue.figures, "run_pictures", lambda run: self.drawn.append(Path(run).name)
+        )
         monkeypatch.setattr(evaluations, "evaluate_images", self.evaluate)
         monkeypatch.setattr(
             evaluations,
@@ -98,6 +102,7 @@ def test_the_most_telling_come_first_and_each_run_is_evaluated_as_soon_as_it_is_
         ["4conv-5shot-pmeta", "4conv-5shot-pmeta-lr"],
     )
     assert order == [*one, *five, "4conv-1shot-fw0", "4conv-5shot-fw0"]
+    assert fakes.drawn == order
     assert fakes.done[:2] == [
         "train 4conv-1shot-pmeta",
         "evaluate 4conv-1shot-pmeta mini-val-batch1",

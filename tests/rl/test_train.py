@@ -167,7 +167,7 @@ import dataclasses, time
 from pathlib import Path
 from pmeta.rl import train as t
 from pmeta.training.workers import Group
-import tests.test_rl_train as here
+import tests.rl.test_train as here
 update = t.outer_update
 def slow(outer, *args):
     if outer.done == 3:

@@ -144,10 +144,12 @@ def test_killed_at_every_single_write(
 
 
 OFTEN = """
-import sys, time
+import signal, sys, time
 import pmeta.training.log
 from pmeta.cli import main
 
+# A shell has its background jobs ignore Ctrl-C, and the tests may be one of them.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 checkpoint = pmeta.training.log.Log.checkpoint
 
 def at_leisure(self, now=False):  # leaves time for a signal to arrive before the run has ended
