@@ -7,6 +7,7 @@ _HOMES = {  # imported on first use, so that what needs no torch starts without 
     "Learner": "pmeta.learner",
     "Method": "pmeta.method.methods",
     "METHODS": "pmeta.method.methods",
+    "prepare": "pmeta.compiler.prepare",
     "open_split": "pmeta.data.tasks",
     "sample_task": "pmeta.data.tasks",
     "replace_batch_norm": "pmeta.network.take_in",

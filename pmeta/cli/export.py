@@ -1,6 +1,7 @@
 """The command `pmeta export RUN`: the best model of a run as one file for the device."""
 
 import shlex
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -45,7 +46,10 @@ def main(argv: list[str]) -> None:
     config = tyro.cli(
         ExportConfig, args=argv, prog="pmeta export", description=ExportConfig.__doc__
     )
-    exported = export_run(config.run, config.float32, config.batch, config.classes)
+    with Console(stderr=True, quiet=config.quiet).status("reading the run") as status:
+        exported = export_run(
+            config.run, config.float32, config.batch, config.classes, status.update
+        )
     write_atomically(Path(config.out), exported.data)
     if not config.quiet:
         show(config.out, exported)
@@ -57,7 +61,11 @@ def main(argv: list[str]) -> None:
 
 
 def export_run(
-    run: str, float32: bool = False, batch: int | None = 1, classes: int | None = None
+    run: str,
+    float32: bool = False,
+    batch: int | None = 1,
+    classes: int | None = None,
+    progress: Callable[[str], None] = lambda text: None,
 ) -> Exported:
     """The best model of a run, compiled; with `classes` that many outputs."""
     if "env" in open_run(run).config():
@@ -80,6 +88,7 @@ def export_run(
         scale=scale,
         shift=shift,
         batch=batch,
+        progress=progress,
     )
 
 

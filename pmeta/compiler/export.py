@@ -1,6 +1,6 @@
 """From a meta-trained model to model.pmeta: planned to the byte before any data is seen."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -150,17 +150,20 @@ def export(
     scale: Sequence[float] | None = None,
     shift: Sequence[float] | None = None,
     batch: int | None = 1,
+    progress: Callable[[str], None] = lambda text: None,
 ) -> Exported:
     """Compile a network with its step sizes and attention for the device.
 
     `input_shape` is that of a sample without the batch. With `input_type` "uint8" the device reads
     raw pixels and makes them `pixel * scale[c] + shift[c]`; scale is 1/255 and shift 0 unless
     given. Attention scores are those of micro-batches of `batch` samples (None: the whole support
-    set), as in `InnerLoop`; any number above 1 takes the same memory.
+    set), as in `InnerLoop`; any number above 1 takes the same memory. `progress` is told what is
+    being done.
     """
     sample = _Sample(tuple(input_shape), input_type, scale, shift)
     source = _Source(net, meta, method, sample, batch)
     source.check()
+    progress("reading the network")
     nodes = read_graph(net.model.eval(), torch.zeros(1, *sample.shape))
     stored = store(net, meta, method, nodes, source.ever)
     model = Model(
@@ -172,7 +175,8 @@ def export(
         shares=batch != 1,
         convert=input_type == "uint8" and any(-1 in n.inputs and n.kind != "conv" for n in nodes),
     )
-    planned = _plan(model, source.updates, stored.state_bytes)
+    planned = _plan(model, source.updates, stored.state_bytes, progress)
+    progress("writing the file")
     data = write(_contents(source, model, stored, planned))
     check_size(len(data), planned.arena_bytes)
     ran = [planned.programs[i] for i in (0, *planned.of_steps)]
@@ -189,10 +193,18 @@ def export(
     )
 
 
-def _plan(model: Model, updates: Sequence[frozenset[str]], state_bytes: int) -> _Planned:
+def _plan(
+    model: Model,
+    updates: Sequence[frozenset[str]],
+    state_bytes: int,
+    progress: Callable[[str], None],
+) -> _Planned:
     masks = [frozenset[str](), *dict.fromkeys(updates)]
-    programs = [lay_out(model, live) for live in masks]
-    for p in programs:
+    programs = []
+    for i, live in enumerate(masks):
+        what = f"step {updates.index(live) + 1}" if i else "inference"
+        progress(f"planning the memory of {what} ({i + 1} of {len(masks)} programs)")
+        programs.append(p := lay_out(model, live))
         p.arena_bytes = place(p.buffers, p.end, state_bytes)
     return _Planned(programs, [masks.index(live, 1) for live in updates])
 

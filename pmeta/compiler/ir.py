@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from pmeta.compiler.fuse import Stage
@@ -153,10 +154,31 @@ class Model:
     convert: bool = False
     """The sample is uint8 and becomes float32 first, since something else than a conv reads it."""
 
+    @cached_property
+    def last_reader(self) -> dict[int, int]:
+        """The number of the last stage that reads a value."""
+        return {value: s for s, stage in enumerate(self.stages) for value in stage.reads()}
+
+    @cached_property
+    def heads_of(self) -> dict[int, list[int]]:
+        """The conv and fc layers that read a value, by number of their node."""
+        heads: dict[int, list[int]] = {}
+        for stage in self.stages:
+            if stage.head is not None:
+                heads.setdefault(stage.source, []).append(stage.head)
+        return heads
+
+    @cached_property
+    def _rounds(self) -> dict[int, list[int]]:
+        return {stage.value: self._rounds_of(stage) for stage in self.stages}
+
     def rounds(self, stage: Stage) -> list[int]:
         """In how many rounds a stage can run, the fewest first.
 
         A round takes whole groups of its norm, or at least four channels."""
+        return self._rounds[stage.value]
+
+    def _rounds_of(self, stage: Stage) -> list[int]:
         if any(self.nodes[t].kind in ("cat", "layer_norm") for t in stage.tail):
             return [1]  # the one runs by inputs, the other by rows
         head = self.nodes[stage.head] if stage.head is not None else None

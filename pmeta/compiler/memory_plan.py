@@ -106,11 +106,23 @@ def _by_end(b: Block) -> tuple[int, ...]:
 def _fit(order: list[Block]) -> list[tuple[Block, int]]:
     placed: list[tuple[Block, int]] = []
     for block in order:
-        near = [(at, pairs) for other, at in placed if (pairs := _meetings(block, other))]
-        tries = sorted({0} | {at + theirs for at, pairs in near for _, theirs in pairs})
-        offset = next(o for o in tries if all(_apart(o, at, pairs) for at, pairs in near))
-        placed.append((block, offset))
+        taken = [
+            (at - mine, at + theirs)
+            for other, at in placed
+            for mine, theirs in _meetings(block, other)
+        ]
+        placed.append((block, _lowest(sorted(taken))))
     return placed
+
+
+def _lowest(taken: list[tuple[int, int]]) -> int:
+    """The lowest offset that is strictly inside none of these ranges, which rise in their start."""
+    offset = 0
+    for start, end in taken:
+        if offset <= start:
+            break
+        offset = max(offset, end)
+    return offset
 
 
 def _meetings(a: Block, b: Block) -> list[tuple[int, int]]:
@@ -121,10 +133,6 @@ def _meetings(a: Block, b: Block) -> list[tuple[int, int]]:
         for t in b.spans
         if s.first <= t.last and t.first <= s.last
     ]
-
-
-def _apart(mine: int, theirs: int, pairs: list[tuple[int, int]]) -> bool:
-    return all(mine + s <= theirs or theirs + t <= mine for s, t in pairs)
 
 
 def fullest_at(p: Program) -> str:

@@ -70,6 +70,25 @@ def read_graph(model: nn.Module, example: Tensor) -> list[Node]:
     return reader.nodes
 
 
+def unreadable(model: nn.Module, example: Tensor) -> list[str]:
+    """All that the device cannot run of a model, one line each; [] if there is nothing."""
+    try:
+        exported = torch.export.export(model, (example[:1],))
+    except Exception as error:  # torch names no class for what it cannot follow
+        return [f"torch.export cannot follow the model: {str(error).splitlines()[0]}"]
+    signature = exported.graph_signature
+    params = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+    reader = _Reader(params, signature.user_inputs)
+    found = []
+    for node in exported.graph.nodes:
+        try:
+            reader.read(node)
+        except ValueError as error:
+            found.append(str(error))
+            reader.pass_over(node)
+    return found
+
+
 class _Call(NamedTuple):
     """One call of an operation."""
 
@@ -100,6 +119,14 @@ class _Reader:
             self._call(node)
         elif node.op == "output":
             self._end([a.name for a in node.args[0] if a.name not in self.params])
+
+    def pass_over(self, node: Any) -> None:
+        """Go on behind a call that cannot be read, as if it gave a value."""
+        values = [a.name for a in node.all_input_nodes if a.name in self.values]
+        inputs = tuple(self.values[name] for name in values)
+        shape = getattr(node.meta.get("val"), "shape", (1,))
+        self.values[node.name] = len(self.nodes)
+        self.nodes.append(Node("unknown", inputs, tuple(shape)[1:]))
 
     def _end(self, outputs: list[str]) -> None:
         last = len(self.nodes) - 1

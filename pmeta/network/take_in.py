@@ -51,6 +51,27 @@ def take_in(
     return Network(model, tuple([found[name] for name in order] + alone), ops)
 
 
+def not_taken_in(model: nn.Module, example: Tensor) -> list[str]:
+    """All that stands in the way of taking in a model, one line each; [] if there is nothing."""
+    found: list[str] = []
+    for name, m in model.named_modules():
+        for check in (
+            lambda name=name, m=m: _refuse_batch_norm(name, m, False),
+            lambda name=name, m=m: _has_own_weights(m, name, ()) and _layer(name, m),
+        ):
+            try:
+                check()
+            except ValueError as error:
+                found.append(str(error))
+    if found:
+        return found
+    try:
+        take_in(model, example)
+    except ValueError as error:
+        found.append(str(error))
+    return found
+
+
 def _has_own_weights(m: nn.Module, name: str, extra: tuple[str, ...]) -> bool:
     own = [n for n, _ in m.named_parameters(recurse=False)]
     if type(m) in (nn.Conv1d, nn.Conv2d, nn.Linear, nn.GroupNorm, nn.LayerNorm, *BATCH_NORMS):

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pmeta.compiler.ir import Buffer
-from pmeta.compiler.memory_plan import live_bytes, place, profile
+from pmeta.compiler.memory_plan import _lowest, live_bytes, place, profile
 
 uses = st.lists(st.tuples(st.integers(0, 20), st.integers(1, 1000)), min_size=1, max_size=4)
 
@@ -47,3 +47,11 @@ def test_persistent_buffers_lie_first_and_live_always() -> None:
     a, b = Buffer("a", persistent=True, uses=[(3, 100)]), Buffer("b", uses=[(0, 64)])
     assert place([b, a], 5, 32) == 32 + 100 + 64
     assert (a.offset, b.offset) == (32, 132)
+
+
+def test_the_lowest_offset_between_what_is_taken() -> None:
+    assert _lowest([]) == 0
+    assert _lowest([(-4, 8)]) == 8  # four bytes before, or right behind
+    assert _lowest([(-4, 8), (4, 16)]) == 16
+    assert _lowest([(-4, 8), (8, 16)]) == 8  # it just fits between the two
+    assert _lowest([(-8, 2), (-4, 8), (1, 4)]) == 8

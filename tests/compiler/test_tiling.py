@@ -10,7 +10,7 @@ from pmeta.compiler.ir import Model, Program, Tiling
 from pmeta.compiler.lower.program import program
 from pmeta.compiler.memory_plan import live_bytes
 from pmeta.compiler.read_model import read_graph
-from pmeta.compiler.tiling import _rounds, lay_out
+from pmeta.compiler.tiling import _enlarge, _rounds, lay_out
 from tests.helpers.device_models import SHAPES, network
 
 
@@ -51,3 +51,16 @@ def test_both_halves_agree_on_whole_bytes() -> None:
         for forward, backward in _rounds(m, stage):
             whole = all(n // r % 8 == 0 for n in sizes for r in (forward, backward))
             assert forward == backward or whole
+
+
+def test_stages_are_enlarged_by_halves() -> None:
+    """Where one of eight stages cannot grow, few programs are tried, and all others grow."""
+    tried = []
+
+    def fits(tiling: Tiling) -> bool:
+        tried.append(tiling)
+        return tiling.strip.get(5, 0) <= 32
+
+    found = _enlarge(Tiling(), [(128, 64, 32)] * 8, Tiling.with_strip, fits)
+    assert dict(found.strip) == {**dict.fromkeys(range(8), 128), 5: 32}
+    assert len(tried) < 12

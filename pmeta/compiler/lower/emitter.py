@@ -62,7 +62,7 @@ class Emitter:
 
     def updated_readers(self, value: int) -> list[int]:
         """The updated conv and fc layers that read a value."""
-        heads = [s.head for s in self.model.stages if s.head is not None and s.source == value]
+        heads = self.model.heads_of.get(value, [])
         return [head for head in heads if self.nodes[head].name in self.live]
 
     def stored_channels(self, head: int) -> int | None:

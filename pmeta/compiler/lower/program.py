@@ -22,7 +22,7 @@ def program(model: Model, live: frozenset[str], tiling: Tiling) -> Program:
     for s, stage in enumerate(model.stages):
         stage_forward(e, s, stage)
         for value in stage.reads():
-            if all(value not in later.reads() for later in model.stages[s + 1 :]):
+            if model.last_reader[value] == s:
                 compact(e, value)
     last = model.stages[-1]
     output = e.values[last.value].whole(prod(last.shape) * 4)
