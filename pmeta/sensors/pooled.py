@@ -1,0 +1,65 @@
+"""An ordinary classifier of all people's windows: where meta-training starts, and what it is compared
+with."""
+
+import math
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from pmeta.method.outer import adam_step
+from pmeta.network.layers import Network
+from pmeta.network.tape import forward
+from pmeta.sensors.sets import WindowSet
+from pmeta.sensors.tasks import random_rotation, rotated
+
+BATCH = 64
+DECAY = 0.02
+"""Weight decay of AdamW, times the step size."""
+TURNED = 8
+"""Windows of a batch that are turned together."""
+
+Weights = dict[str, Tensor]
+
+
+def train_pooled(
+    net: Network, w: Weights, windows: WindowSet, epochs: int, lr: float, rotate: float, seed: int
+) -> Weights:
+    """The weights after some passes over all windows, each class with the same weight in the loss,
+    by AdamW along a cosine."""
+    y = torch.from_numpy(windows.y)
+    n_classes = len(windows.windowing.labels)
+    balance = 1 / torch.bincount(y, minlength=n_classes).clamp(min=1).float()
+    balance = balance * len(balance) / balance.sum()
+    w = {name: t.detach().clone().requires_grad_() for name, t in w.items()}
+    moments = {name: (torch.zeros_like(t), torch.zeros_like(t)) for name, t in w.items()}
+    random = np.random.Philox(key=np.array([seed, 2**40], dtype=np.uint64))
+    per_epoch = -(-len(y) // BATCH)
+    for t in range(1, epochs * per_epoch + 1):
+        if t % per_epoch == 1 or per_epoch == 1:
+            order = np.argsort(random.random_raw(len(y)), kind="stable")
+        at = ((t - 1) % per_epoch) * BATCH
+        rows = order[at : at + BATCH]
+        x = torch.from_numpy(_turned(windows.x[rows], rotate, random))
+        output, _ = forward(net, w, x)
+        loss = F.cross_entropy(output, y[rows], weight=balance)
+        g = torch.autograd.grad(loss, list(w.values()))
+        rate = lr * 0.5 * (1 + math.cos(math.pi * t / (epochs * per_epoch)))
+        with torch.no_grad():
+            for (name, tensor), gradient in zip(w.items(), g, strict=True):
+                tensor.mul_(1 - rate * DECAY if tensor.dim() > 1 else 1)
+                adam_step(tensor, gradient, *moments[name], rate, t)
+    return {name: t.detach() for name, t in w.items()}
+
+
+def _turned(x: np.ndarray, rotate: float, random: np.random.Philox) -> np.ndarray:
+    if not rotate:
+        return x
+    parts = [x[i : i + TURNED] for i in range(0, len(x), TURNED)]
+    lucky = random.random_raw(len(parts)) < rotate * 2.0**64
+    turned = [
+        rotated(part, random_rotation(random)) if go else part
+        for part, go in zip(parts, lucky, strict=True)
+    ]
+    return np.concatenate(turned)
