@@ -13,7 +13,7 @@ from PIL import Image
 from pmeta.base.arguments import Parser
 from pmeta.base.terminal import printable
 from pmeta.data.cache import Cached
-from pmeta.data.importers import KINDS, import_data
+from pmeta.data.importers import KINDS, RECORDINGS, import_data
 from pmeta.data.open import open_source
 from pmeta.data.sources import SPLITS, group, list_members, scan, split_classes
 
@@ -57,6 +57,10 @@ def main(argv: Sequence[str]) -> None:
     options = parse(argv)
     if options.command == "import":
         import_data(options.kind, options.src, options.dst)
+        if options.kind in RECORDINGS:
+            files = [path.parts for path in options.dst.glob("*/*/*.csv")]
+            print(f"{len({parts[-3] for parts in files})} people, {len(files)} recordings")
+            return
         groups = group(list_members(options.dst, scan(options.dst)))
         show(
             {

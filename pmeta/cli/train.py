@@ -8,18 +8,20 @@ import tyro
 
 from pmeta.rl.config import NAMED as RL
 from pmeta.rl.config import RLConfig
+from pmeta.sensors.config import NAMED as SENSORS
+from pmeta.sensors.config import SensorConfig
 from pmeta.training.config import NAMED as IMAGES
 from pmeta.training.config import ImageConfig
 from pmeta.training.pretraining.config import NAMED as PRETRAINING
 from pmeta.training.pretraining.config import PretrainConfig
 
-NAMED: dict[str, Any] = {**IMAGES, **PRETRAINING, **RL}
+NAMED: dict[str, Any] = {**IMAGES, **PRETRAINING, **SENSORS, **RL}
 
 USAGE = """usage: pmeta train NAME --out RUN [--data DIR] [--method METHOD] [--tasks N] [options]
 
 Meta-train a network, or continue the run in the folder RUN. The names are the paper's settings,
-each of which an option may change, one on the embedded set glyphs, and one that pre-trains (then:
-pmeta train NAME --init RUN):
+each of which an option may change, one on the embedded set glyphs, one that pre-trains (then: pmeta
+train NAME --init RUN), and one on recordings of sensors:
   {names}
 
 pmeta train NAME --help lists every option with its value there."""
@@ -41,10 +43,17 @@ def main(argv: list[str]) -> None:
             "--data names the pictures, got none: give --data DIR, or --data glyphs for the "
             "embedded set."
         )
+    if isinstance(config, SensorConfig) and not config.data:
+        raise ValueError(
+            "--data names the recordings, got none: give --data DIR, a folder of "
+            "PERSON/[DEVICE/]RECORDING.csv."
+        )
     from pmeta.training import workers
 
     if isinstance(config, RLConfig):
         from pmeta.rl.train import train
+    elif isinstance(config, SensorConfig):
+        from pmeta.sensors.train import train  # type: ignore[assignment]
     elif isinstance(config, PretrainConfig):
         from pmeta.training.pretraining.pretrain import pretrain as train  # type: ignore[assignment]
     else:

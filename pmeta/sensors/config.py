@@ -116,8 +116,11 @@ class SensorConfig:
 
     def method_row(self) -> Method:
         """The method with what this run changes in it."""
-        clips = {"clip_ratio_fw": self.clip_ratio_fw, "clip_ratio_bw": self.clip_ratio_bw}
-        return dataclasses.replace(method(self.method), **clips)
+        return dataclasses.replace(
+            method(self.method),
+            clip_ratio_fw=self.clip_ratio_fw,
+            clip_ratio_bw=self.clip_ratio_bw,
+        )
 
     def most_workers(self, count: int) -> int:
         """How many of so many processes are of use: no more than there are tasks in a batch."""

@@ -1,5 +1,4 @@
-"""An ordinary classifier of all people's windows: where meta-training starts, and what it is compared
-with."""
+"""An ordinary classifier of all people's windows: where meta-training starts, and a control."""
 
 import math
 

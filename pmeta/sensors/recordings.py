@@ -91,7 +91,9 @@ def _read_csv(path: Path) -> Recording:
         with path.open(newline="", encoding="utf-8-sig") as file:
             return _rows(path, csv.reader(file))
     except (UnicodeDecodeError, csv.Error) as error:
-        raise RecordingError(f"{path} is no CSV file of text ({error}): save it as UTF-8.") from None
+        raise RecordingError(
+            f"{path} is no CSV file of text ({error}): save it as UTF-8."
+        ) from None
 
 
 def _rows(path: Path, rows: Iterator[list[str]]) -> Recording:
@@ -110,12 +112,17 @@ def _rows(path: Path, rows: Iterator[list[str]]) -> Recording:
                 f"{path} line {line}: a row has {len(header)} fields as the header does, this one "
                 f"has {len(row)}: mend or remove it."
             )
-        values.append([_number(path, line, header[i], row[i]) for i in wanted])
+        try:
+            values.append([float(row[i]) for i in wanted])
+        except ValueError:
+            values.append([_number(path, line, header[i], row[i]) for i in wanted])
         if label is not None:
             labels.append(row[label].strip())
     if not values:
         raise RecordingError(f"{path} has no rows below its header: remove the file.")
     table = np.array(values, np.float64)  # (n, C) or (n, C + 1)
+    for at in np.argwhere(~np.isfinite(table))[:1].tolist():
+        _number(path, at[0] + 2, header[wanted[at[1]]], "nan")
     seconds = None if time is None else table[:, -1] * TIMES[header[time]]
     return Recording(
         str(path),

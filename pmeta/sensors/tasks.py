@@ -1,5 +1,6 @@
-"""Tasks by person: one person with one device, whose labels keep their meaning. Task i of a run is a
-pure function of (seed, i)."""
+"""Tasks by person: one person with one device, whose labels keep their meaning.
+
+Task i of a run is a pure function of (seed, i)."""
 
 from typing import NamedTuple
 

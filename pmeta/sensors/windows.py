@@ -64,16 +64,17 @@ class Windowing:
                 f"{recording.name}: a window has {self.length} rows at {self.rate:g} a second, the "
                 f"recording has {len(rows)}: record for longer."
             )
-        scaled = rows * np.float32(self.scale) + np.float32(self.shift)  # (m, C)
+        scaled = rows * np.array(self.scale, "f4") + np.array(self.shift, "f4")  # (m, C)
         at = starts[:, None] + np.arange(self.length)  # (n, length)
         x = np.ascontiguousarray(scaled[at].transpose(0, 2, 1), np.float32)
         y = np.full(len(starts), NO_LABEL) if labels is None else self._majority(labels[at])
         return Windows(x, y.astype(np.int64), starts)
 
     def _resampled(self, r: Recording) -> tuple[np.ndarray, np.ndarray | None]:
-        """Rows at `rate`, and their labels as indices: the mean of as many rows as fall on one, then
-        a straight line between neighbours."""
-        labels = None if r.labels is None else self._indices(r)
+        """Rows at `rate`, and their labels as indices.
+
+        A row is the mean of as many as fall on one, then on a straight line between neighbours."""
+        labels = None if r.labels is None else self._indices(r.name, r.labels)
         ratio = (r.rate or self.rate) / self.rate
         if abs(ratio - 1) < 1e-6:
             return r.values, labels
@@ -88,17 +89,17 @@ class Windowing:
         nearest = np.minimum(np.floor(places + k / 2).astype(np.int64), len(r.values) - 1)
         return rows, None if labels is None else labels[nearest]
 
-    def _indices(self, r: Recording) -> np.ndarray:
+    def _indices(self, file: str, names: np.ndarray) -> np.ndarray:
         """Labels as indices; a row whose label is empty has none."""
         number = {name: i for i, name in enumerate(self.labels)} | {"": NO_LABEL}
-        unknown = [name for name in np.unique(r.labels).tolist() if name not in number]
+        unknown = [name for name in np.unique(names).tolist() if name not in number]
         if unknown:
-            row = int((r.labels == unknown[0]).argmax())
+            row = int((names == unknown[0]).argmax())
             raise RecordingError(
-                f"{r.name} line {row + 2}: the labels are {', '.join(self.labels)}, got "
+                f"{file} line {row + 2}: the labels are {', '.join(self.labels)}, got "
                 f"{unknown[0]!r}: rename or remove it."
             )
-        return np.array([number[name] for name in r.labels.tolist()])
+        return np.array([number[name] for name in names.tolist()])
 
     def _majority(self, labels: np.ndarray) -> np.ndarray:
         """(n, length) indices -> (n,)"""
@@ -113,4 +114,5 @@ class Windowing:
     @classmethod
     def from_facts(cls, facts: dict[str, Any]) -> "Windowing":
         """What `as_facts` gave."""
-        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in facts.items()})
+        own: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in facts.items()}
+        return cls(**own)

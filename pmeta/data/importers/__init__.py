@@ -34,7 +34,10 @@ KINDS = {  # name: (module:function, pictures in the whole set, what SRC is)
     ),
     "cifar-fs": ("cifar100:cifar_fs", 60_000, "cifar-100-python or cifar-100-python.tar.gz"),
     "fc100": ("cifar100:fc100", 60_000, "cifar-100-python or cifar-100-python.tar.gz"),
+    "sp-sw-har": ("sp_sw_har:recordings", 446, "folder DATA of sXX/sXX_YY_{sp,sw}.csv"),
 }
+RECORDINGS = ("sp-sw-har",)
+"""Kinds of recordings: DST/<person>/<device>/<recording>.csv."""
 
 
 def import_data(kind: str, src: Path, dst: Path) -> None:

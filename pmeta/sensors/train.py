@@ -1,0 +1,159 @@
+"""Meta-training on people (Alg. 2): the loop, with validation on people never seen."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from pmeta.method.inner import InnerLoop
+from pmeta.method.learned import Meta, init_meta
+from pmeta.method.memory_budget import live_cost
+from pmeta.method.outer import Outer, Schedule
+from pmeta.method.step_sizes import freeze
+from pmeta.network.backbones import initialise
+from pmeta.network.layers import Network
+from pmeta.network.take_in import take_in
+from pmeta.sensors.config import SensorConfig
+from pmeta.sensors.evaluate import person_results
+from pmeta.sensors.net import SensorNet
+from pmeta.sensors.pooled import train_pooled
+from pmeta.sensors.sets import WindowSet, fitted, person, read_all, split_people, window_set
+from pmeta.sensors.tasks import person_task
+from pmeta.sensors.windows import Windowing
+from pmeta.training.log import Log
+from pmeta.training.run_folder import Run
+from pmeta.training.train import add_up, budget_choice
+from pmeta.training.workers import Group
+
+MAY_DIFFER = ("out", "workers", "tensorboard")
+"""Settings that a continued run may change."""
+
+
+class Data(NamedTuple):
+    """The windows of those who train, validate and test (None: nobody does)."""
+
+    train: WindowSet
+    val: WindowSet
+    test: WindowSet | None
+
+
+def train(group: Group, config: SensorConfig) -> dict[str, Any]:
+    """Train, or go on with, the run in `config.out`; returns what is known of its best checkpoint.
+
+    Every process of the group holds the same state and makes the same updates; process 0 alone
+    writes and shows."""
+    with Run(config.out) as run:
+        if group.rank == 0:
+            run.start(dataclasses.asdict(config), MAY_DIFFER)
+        data = group.from_first(lambda: open_data(config))
+        net, meta = build(config, data.train.windowing)
+        meta = dataclasses.replace(meta, w=group.from_first(lambda: start(run, config, net, data)))
+        samples = config.n_shot * len(data.train.windowing.labels)
+        choose = budget_choice(net, meta, config.method_row(), config.memory_budget, samples)
+        small = config.freeze_below * config.alpha_0
+        choose = choose or (lambda meta: freeze(meta, small))
+        outer = Outer(
+            InnerLoop(net, config.method_row(), second_order=True), meta, schedule(config), choose
+        )
+        with Log(run, group, config, outer) as log:
+            while outer.done < config.updates:
+                first = outer.done * config.meta_batch
+                numbers = range(first, min(first + config.meta_batch, config.tasks))
+                tasks = (_task(config, data.train, i) for i in group.share(numbers))
+                g = add_up(group, outer.gradient(tasks))
+                outer.update(g)
+                log.update(g, live_cost(net, outer.meta, config.method_row(), samples))
+                if log.epoch_ends():
+                    log.epoch(validate(group, net, outer.meta, config, data.val))
+                log.checkpoint()
+    return log.best
+
+
+def open_data(config: SensorConfig) -> Data:
+    """The windows of a run's people; only the training sees the chosen devices alone."""
+    recordings = read_all(Path(config.data), config.columns)
+    people = split_people(
+        sorted({person(r.group) for r in recordings}),
+        config.val_people,
+        config.test_people,
+        config.seed,
+    )
+    own = {
+        split: [r for r in recordings if person(r.group) in names]
+        for split, names in people.items()
+    }
+    own["train"] = [r for r in own["train"] if has_device(r.group, config.devices)]
+    if not own["train"]:
+        raise ValueError(
+            f"--devices are folders below the people of {config.data}, none of those who train has "
+            f"{', '.join(config.devices)}: name others."
+        )
+    labels = {name for r in recordings if r.labels is not None for name in set(r.labels.tolist())}
+    first = Windowing(
+        recordings[0].columns, tuple(sorted(labels - {""})),
+        config.rate, config.length, config.stride, config.share,
+    )  # fmt: skip
+    windowing = fitted(first, own["train"], config.triples)
+    sets = {
+        split: window_set(rows, windowing, f"{split} of {config.data}") if rows else None
+        for split, rows in own.items()
+    }
+    assert sets["train"]
+    assert sets["val"]
+    return Data(sets["train"], sets["val"], sets["test"])
+
+
+def has_device(group: str, devices: tuple[str, ...]) -> bool:
+    """Whether a group PERSON/DEVICE is of these devices; none: any is.
+
+    >>> has_device("s01/phone", ("phone",)), has_device("s01/watch", ("phone",))
+    (True, False)
+    """
+    return not devices or group.split("/")[-1] in devices
+
+
+def build(config: SensorConfig, windowing: Windowing) -> tuple[Network, Meta]:
+    """The network of a run, and the initial parameters of its training."""
+    generator = torch.Generator().manual_seed(config.seed)
+    shape = len(windowing.columns), config.length
+    model = SensorNet(*shape, len(windowing.labels), config.channels)
+    net = take_in(initialise(model, generator), torch.zeros(1, *shape))
+    return net, init_meta(net, config.method_row(), config.inner_steps, config.alpha_0, generator)
+
+
+def start(run: Run, config: SensorConfig, net: Network, data: Data) -> dict[str, torch.Tensor]:
+    """Where meta-training starts: an ordinary classifier, kept in the run as `pooled`."""
+    if not config.pooled_epochs:
+        return net.weights()
+    found = run.load("pooled")
+    if found is not None:
+        return found.tensors
+    w = train_pooled(
+        net, net.weights(), data.train, config.pooled_epochs, config.pooled_lr, config.rotate,
+        config.seed,
+    )  # fmt: skip
+    run.save("pooled", w, {"windows": data.train.windowing.as_facts()})
+    return w
+
+
+def schedule(config: SensorConfig) -> Schedule:
+    """The settings of the outer loop; a memory budget takes the place of the penalty."""
+    shared = {
+        f.name: getattr(config, f.name) for f in dataclasses.fields(Schedule) if f.name != "updates"
+    }
+    return Schedule(config.updates, **shared | ({"lam": 0.0} if config.memory_budget else {}))
+
+
+def _task(config: SensorConfig, windows: WindowSet, i: int) -> Any:
+    return person_task(windows, config.seed, i, config.n_shot, config.n_query, config.rotate)
+
+
+def validate(
+    group: Group, net: Network, meta: Meta, config: SensorConfig, windows: WindowSet
+) -> list[Any]:
+    """The same draws of the same people each time, adapted to one window at a time."""
+    numbers = group.share(range(len(windows.groups) * config.val_draws))
+    loop = InnerLoop(net, config.method_row(), batch=1)
+    frozen = meta.map(torch.Tensor.detach)
+    return group.gather([person_results(loop, frozen, windows, config, i) for i in numbers])
