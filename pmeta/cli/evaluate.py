@@ -8,6 +8,7 @@ from rich.table import Table
 
 from pmeta import zoo
 from pmeta.base.console import Console
+from pmeta.cli.people import evaluate_people
 from pmeta.rl.evaluate import ReturnSummary
 from pmeta.training import workers
 from pmeta.training.evaluate import Summary
@@ -22,6 +23,8 @@ def main(argv: list[str]) -> None:
     )
     if "env" in open_run(config.run).config():
         return _policy(config)
+    if "pooled_epochs" in open_run(config.run).config():
+        return evaluate_people(config)
     if config.run in zoo.names() and not config.data:
         raise ValueError(
             f"{config.run} comes without the pictures that it was trained on: give --data."

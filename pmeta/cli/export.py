@@ -74,6 +74,8 @@ def export_run(
                 f"--classes are those of a classifier, and {run} is a policy: leave it out."
             )
         return _policy(run, batch)
+    if "pooled_epochs" in open_run(run).config():
+        return _recogniser(run, batch, classes)
     trained, best = load(run, classes)
     shape = tuple(best.info["input"])
     net, meta = restore(trained, best.tensors, shape, torch.device("cpu"))
@@ -90,6 +92,15 @@ def export_run(
         batch=batch,
         progress=progress,
     )
+
+
+def _recogniser(run: str, batch: int | None, classes: int | None) -> Exported:
+    """The best model of a run on recordings, which reads float32 windows."""
+    from pmeta.sensors.restore import export_run as recogniser  # late: pictures need none
+
+    if classes is not None:
+        raise ValueError(f"the activities of {run} are those of its training: leave out --classes.")
+    return recogniser(run, batch)
 
 
 def _policy(run: str, batch: int | None) -> Exported:

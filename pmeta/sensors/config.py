@@ -82,7 +82,8 @@ class SensorConfig:
     freeze_below: float = 0.1
     """What is small, as a share of alpha_0."""
     memory_budget: str = ""
-    """Instead of lambda: the arena of the engine must fit in this (such as 24kB)."""
+    """Instead of lambda: the arena of the engine must fit in this (24kB), or in this share of what
+    MAML takes (33%)."""
     seed: int = 0
     """Of the weights, the people and the tasks."""
     workers: int = 0
@@ -91,6 +92,8 @@ class SensorConfig:
     """Write TensorBoard logs to OUT/tensorboard."""
 
     def __post_init__(self) -> None:
+        for name in ("devices", "columns", "val_people", "test_people"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))  # JSON has lists
         least = ("channels", "n_shot", "n_query", "inner_steps", "tasks", "meta_batch")
         for name in (*least, "epoch_tasks", "val_draws", "length", "stride"):
             if getattr(self, name) < 1:

@@ -21,9 +21,10 @@ from pmeta.sensors.pooled import train_pooled
 from pmeta.sensors.sets import WindowSet, fitted, person, read_all, split_people, window_set
 from pmeta.sensors.tasks import person_task
 from pmeta.sensors.windows import Windowing
+from pmeta.training.budget import Sample, budget_choice
 from pmeta.training.log import Log
-from pmeta.training.run_folder import Run
-from pmeta.training.train import add_up, budget_choice
+from pmeta.training.run_folder import Run, write_json
+from pmeta.training.train import add_up
 from pmeta.training.workers import Group
 
 MAY_DIFFER = ("out", "workers", "tensorboard")
@@ -45,17 +46,17 @@ def train(group: Group, config: SensorConfig) -> dict[str, Any]:
     writes and shows."""
     with Run(config.out) as run:
         if group.rank == 0:
-            run.start(dataclasses.asdict(config), MAY_DIFFER)
+            run.start(as_json(config), MAY_DIFFER)
         data = group.from_first(lambda: open_data(config))
+        if group.rank == 0:
+            write_json(run.path / "windows.json", data.train.windowing.as_facts())
         net, meta = build(config, data.train.windowing)
         meta = dataclasses.replace(meta, w=group.from_first(lambda: start(run, config, net, data)))
-        samples = config.n_shot * len(data.train.windowing.labels)
-        choose = budget_choice(net, meta, config.method_row(), config.memory_budget, samples)
+        method, samples = config.method_row(), config.n_shot * len(data.train.windowing.labels)
+        budget = config.memory_budget, "arena", samples, Sample(data.train.shape)
         small = config.freeze_below * config.alpha_0
-        choose = choose or (lambda meta: freeze(meta, small))
-        outer = Outer(
-            InnerLoop(net, config.method_row(), second_order=True), meta, schedule(config), choose
-        )
+        choose = budget_choice(net, meta, method, *budget) or (lambda meta: freeze(meta, small))
+        outer = Outer(InnerLoop(net, method, second_order=True), meta, schedule(config), choose)
         with Log(run, group, config, outer) as log:
             while outer.done < config.updates:
                 first = outer.done * config.meta_batch
@@ -63,11 +64,19 @@ def train(group: Group, config: SensorConfig) -> dict[str, Any]:
                 tasks = (_task(config, data.train, i) for i in group.share(numbers))
                 g = add_up(group, outer.gradient(tasks))
                 outer.update(g)
-                log.update(g, live_cost(net, outer.meta, config.method_row(), samples))
+                log.update(g, live_cost(net, outer.meta, method, samples))
                 if log.epoch_ends():
                     log.epoch(validate(group, net, outer.meta, config, data.val))
                 log.checkpoint()
     return log.best
+
+
+def as_json(config: SensorConfig) -> dict[str, Any]:
+    """The settings as a run folder keeps them."""
+    return {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in dataclasses.asdict(config).items()
+    }
 
 
 def open_data(config: SensorConfig) -> Data:
@@ -133,7 +142,7 @@ def start(run: Run, config: SensorConfig, net: Network, data: Data) -> dict[str,
         net, net.weights(), data.train, config.pooled_epochs, config.pooled_lr, config.rotate,
         config.seed,
     )  # fmt: skip
-    run.save("pooled", w, {"windows": data.train.windowing.as_facts()})
+    run.save("pooled", w, {"epochs": config.pooled_epochs})
     return w
 
 

@@ -1,0 +1,55 @@
+"""The best model of a run on sensors, restored to be evaluated on people or exported."""
+
+import json
+from dataclasses import replace
+from typing import NamedTuple
+
+from pmeta.compiler.export import Exported, export
+from pmeta.device.format import facts, with_facts
+from pmeta.method.learned import Meta
+from pmeta.network.layers import Network
+from pmeta.sensors.config import SensorConfig
+from pmeta.sensors.train import build
+from pmeta.sensors.windows import Windowing
+from pmeta.training.run_folder import Run, restored
+
+
+class Trained(NamedTuple):
+    """A run's best model, and how its windows are made."""
+
+    config: SensorConfig
+    windowing: Windowing
+    net: Network
+    meta: Meta
+
+
+def load(path: str) -> Trained:
+    """The best model of a run folder."""
+    run = Run(path)
+    config, best = run.settings(SensorConfig), run.load("best")
+    if best is None:
+        raise ValueError(
+            f"{path} has no best model yet: it is chosen from the validations after --freeze-at; "
+            "go on with pmeta train."
+        )
+    try:
+        windowing = Windowing.from_facts(json.loads((run.path / "windows.json").read_text()))
+    except (OSError, ValueError, TypeError) as error:
+        raise ValueError(
+            f"the windows.json of {path} cannot be read ({error}): train again."
+        ) from None
+    net, meta = build(config, windowing)
+    return Trained(config, windowing, net, restored(meta, best.tensors))
+
+
+def export_run(path: str, batch: int | None = 1) -> Exported:
+    """The best model of a run for the device, with its windows and the names of its classes."""
+    trained = load(path)
+    windowing = trained.windowing
+    shape = len(windowing.columns), windowing.length
+    made = export(
+        trained.net, trained.meta, trained.config.method_row(), shape,
+        scale=windowing.scale, shift=windowing.shift, batch=batch,
+    )  # fmt: skip
+    known = facts(made.data) | {"classes": list(windowing.labels), "windows": windowing.as_facts()}
+    return replace(made, data=with_facts(made.data, known))
