@@ -81,6 +81,9 @@ class SensorConfig:
     """Share of the training after which the layers that live are chosen and the penalty ends."""
     freeze_below: float = 0.1
     """What is small, as a share of alpha_0."""
+    ema: float = 0.0
+    """Validate and keep an average of what is trained that forgets over 1 / (1 - this) updates; 0:
+    the last values themselves."""
     memory_budget: str = ""
     """Instead of lambda: the arena of the engine must fit in this (24kB), or in this share of what
     MAML takes (33%)."""
@@ -106,6 +109,8 @@ class SensorConfig:
                     f"--{name.replace('_', '-')} must be positive, got {getattr(self, name)}."
                 )
         check_shares(warm_up=self.warm_up, freeze_at=self.freeze_at, rotate=self.rotate)
+        if not 0 <= self.ema < 1:
+            raise ValueError(f"--ema must be in [0, 1), got {self.ema}: 0 turns it off.")
         if self.rotate and not self.triples:
             raise ValueError(
                 "--rotate turns sensors of three axes, and --no-triples says that there are none: "

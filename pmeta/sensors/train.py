@@ -66,7 +66,7 @@ def train(group: Group, config: SensorConfig) -> dict[str, Any]:
                 outer.update(g)
                 log.update(g, live_cost(net, outer.meta, method, samples))
                 if log.epoch_ends():
-                    log.epoch(validate(group, net, outer.meta, config, data.val))
+                    log.epoch(validate(group, net, outer.averaged(), config, data.val))
                 log.checkpoint()
     return log.best
 
