@@ -15,7 +15,7 @@ class SensorConfig:
 
     data: str = ""
     """Folder of recordings: PERSON/[DEVICE/]RECORDING.csv with columns of numbers and `label`."""
-    method: Literal["maml", "anil", "boil", "maml++", "pmeta-lr", "pmeta"] = "pmeta"
+    method: Literal["maml", "anil", "boil", "maml++", "pmeta-lr", "pmeta"] = "pmeta-lr"
     """Which method to train."""
     out: str = ""
     """Run folder. A run that is there already is continued."""
@@ -37,9 +37,9 @@ class SensorConfig:
     """A window has a label if at least this share of its rows does."""
     triples: bool = True
     """Three columns in a row are the axes of one sensor (x, y, z): they share a scale."""
-    rotate: float = 0.5
+    rotate: float = 0.3
     """Share of the tasks whose sensors are turned at random, as if worn another way."""
-    channels: int = 24
+    channels: int = 32
     """Channels of each conv."""
     n_shot: int = 5
     """Support windows of each activity."""
@@ -47,7 +47,7 @@ class SensorConfig:
     """Query windows of each activity."""
     inner_steps: int = 5
     """K."""
-    alpha_0: float = 0.05
+    alpha_0: float = 0.03
     """The first inner step size."""
     clip_ratio_fw: float | None = 0.3
     """rho of the forward attention; None turns it off."""
@@ -57,7 +57,7 @@ class SensorConfig:
     """First train as an ordinary classifier of all people for so many passes; 0: not at all."""
     pooled_lr: float = 3e-3
     """Step size of that, at its highest."""
-    tasks: int = 1600
+    tasks: int = 1200
     """Tasks to train on in all."""
     meta_batch: int = 4
     """Tasks in one outer update."""
@@ -65,7 +65,7 @@ class SensorConfig:
     """Tasks in a meta epoch, after which the model is validated."""
     val_draws: int = 4
     """Tasks of each person and device in a validation."""
-    lr: float = 3e-3
+    lr: float = 1e-3
     """Outer step size beta of the weights."""
     alpha_lr: float = 3e-3
     """Outer step size of the step sizes."""
@@ -81,7 +81,7 @@ class SensorConfig:
     """Share of the training after which the layers that live are chosen and the penalty ends."""
     freeze_below: float = 0.1
     """What is small, as a share of alpha_0."""
-    ema: float = 0.0
+    ema: float = 0.98
     """Validate and keep an average of what is trained that forgets over 1 / (1 - this) updates; 0:
     the last values themselves."""
     memory_budget: str = ""

@@ -11,19 +11,16 @@ from pmeta.method.outer import adam_step
 from pmeta.network.layers import Network
 from pmeta.network.tape import forward
 from pmeta.sensors.sets import WindowSet
-from pmeta.sensors.tasks import random_rotation, rotated
 
 BATCH = 64
 DECAY = 0.02
 """Weight decay of AdamW, times the step size."""
-TURNED = 8
-"""Windows of a batch that are turned together."""
 
 Weights = dict[str, Tensor]
 
 
 def train_pooled(
-    net: Network, w: Weights, windows: WindowSet, epochs: int, lr: float, rotate: float, seed: int
+    net: Network, w: Weights, windows: WindowSet, epochs: int, lr: float, seed: int
 ) -> Weights:
     """The weights after some passes over all windows, each class with the same weight in the loss,
     by AdamW along a cosine."""
@@ -40,8 +37,7 @@ def train_pooled(
             order = np.argsort(random.random_raw(len(y)), kind="stable")
         at = ((t - 1) % per_epoch) * BATCH
         rows = order[at : at + BATCH]
-        x = torch.from_numpy(_turned(windows.x[rows], rotate, random))
-        output, _ = forward(net, w, x)
+        output, _ = forward(net, w, torch.from_numpy(windows.x[rows]))
         loss = F.cross_entropy(output, y[rows], weight=balance)
         g = torch.autograd.grad(loss, list(w.values()))
         rate = lr * 0.5 * (1 + math.cos(math.pi * t / (epochs * per_epoch)))
@@ -50,15 +46,3 @@ def train_pooled(
                 tensor.mul_(1 - rate * DECAY if tensor.dim() > 1 else 1)
                 adam_step(tensor, gradient, *moments[name], rate, t)
     return {name: t.detach() for name, t in w.items()}
-
-
-def _turned(x: np.ndarray, rotate: float, random: np.random.Philox) -> np.ndarray:
-    if not rotate:
-        return x
-    parts = [x[i : i + TURNED] for i in range(0, len(x), TURNED)]
-    lucky = random.random_raw(len(parts)) < rotate * 2.0**64
-    turned = [
-        rotated(part, random_rotation(random)) if go else part
-        for part, go in zip(parts, lucky, strict=True)
-    ]
-    return np.concatenate(turned)

@@ -138,10 +138,8 @@ def start(run: Run, config: SensorConfig, net: Network, data: Data) -> dict[str,
     found = run.load("pooled")
     if found is not None:
         return found.tensors
-    w = train_pooled(
-        net, net.weights(), data.train, config.pooled_epochs, config.pooled_lr, config.rotate,
-        config.seed,
-    )  # fmt: skip
+    epochs, lr = config.pooled_epochs, config.pooled_lr
+    w = train_pooled(net, net.weights(), data.train, epochs, lr, config.seed)
     run.save("pooled", w, {"epochs": config.pooled_epochs})
     return w
 
