@@ -52,9 +52,11 @@ class Arena:
         convert = input_type == "uint8" and any(-1 in n.inputs and n.kind != "conv" for n in nodes)
         shares = batch != 1
         model = Model(nodes, split(nodes), stored.address, stored.gammas, shape, shares, convert)
+        self._prototypes = frozenset({net.head.name} if meta.head else ())
         params = {node.name: node.params for node in nodes if node.name}
+        weights = dict(net.model.named_parameters())
         self._weights = {
-            name: sum(meta.w[w].numel() * 4 for w in own if w in meta.w)
+            name: sum(weights[w].numel() * 4 for w in own if w in weights)
             for name, own in params.items()
         }
 
@@ -79,6 +81,7 @@ class Arena:
             for row in updates.bool().reshape(-1, len(self.layers)).tolist()
         ]
         steps = [row.intersection(self._weights) for row in rows]
+        steps.append(self._prototypes)
         ever = frozenset[str]().union(*steps)
         state = -(-sum(self._weights[name] for name in ever) // 16) * 16
         return state + max(map(self._above_state, {frozenset[str](), *steps}))

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from math import ceil
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from pmeta.compiler.ir import GammaSource
 from pmeta.compiler.read_model import Node
@@ -33,10 +35,10 @@ def store(
 ) -> Stored:
     """Put everything into the file. `ever`: the layers that some step updates."""
     stored = Stored()
-    buffers = dict(net.model.named_buffers())
+    numbers = numbers_of(net, meta)
     for node in nodes:
         for name in node.params:
-            w = (meta.w[name] if name in meta.w else buffers[name]).detach().numpy()
+            w = numbers[name].detach().numpy()
             at = stored.constants.add(name, w)
             stored.address[name] = FILE_SPACE + at
             if node.name in ever:
@@ -51,6 +53,13 @@ def store(
                 if gamma is not None:
                     stored.gammas[layer.name, side] = gamma
     return stored
+
+
+def numbers_of(net: Network, meta: Meta) -> dict[str, Tensor]:
+    """Everything that the model reads, by name: a head from prototypes is blank until then."""
+    own = dict(net.model.named_parameters())
+    blank = {name: torch.zeros_like(own[name]) for name in net.head.params if meta.head}
+    return {**dict(net.model.named_buffers()), **meta.w, **blank}
 
 
 def _gamma(

@@ -11,15 +11,17 @@ import torch
 from torch import Tensor
 
 from pmeta.compiler.assemble import assemble
-from pmeta.compiler.constants import Stored, store
+from pmeta.compiler.constants import Stored, numbers_of, store
 from pmeta.compiler.fuse import split
 from pmeta.compiler.ir import Model, Program
 from pmeta.compiler.memory_plan import fullest_at, macs, place
+from pmeta.compiler.prototypes import prototypes
 from pmeta.compiler.read_model import read_graph
 from pmeta.compiler.tiling import lay_out
 from pmeta.device.format import INPUT_TYPES, Contents, write
 from pmeta.method.learned import Meta
 from pmeta.method.methods import Method
+from pmeta.method.prototypes import LOG_SCALE
 from pmeta.network.layers import Layer, Network
 
 
@@ -96,13 +98,32 @@ class _Source:
         Parameters that stand alone are the caller's, who computes their gradients."""
         return [
             frozenset(layer.name for layer in self._layers(on) if layer.kind != "param")
-            for on in self.meta.updates()
+            for on in self.meta.updates()[self.taken]
         ]
+
+    @cached_property
+    def taken(self) -> list[int]:
+        """The steps that run: behind prototypes, only those that update something."""
+        any_update = self.meta.updates().any(1).tolist()
+        return [k for k, any_in_it in enumerate(any_update) if any_in_it or not self.meta.head]
+
+    @property
+    def alpha(self) -> np.ndarray:
+        """The step sizes; none in the pass that gathers prototypes. (steps, L)"""
+        alpha = (self.meta.alpha.detach() * self.meta.updates()).numpy()[self.taken]
+        none = np.zeros((1, alpha.shape[1]), alpha.dtype)
+        return np.concatenate([none, alpha]) if self.meta.head else alpha
+
+    @property
+    def scale(self) -> float | None:
+        """s of a head from prototypes."""
+        return float(self.meta.head[LOG_SCALE].exp()) if self.meta.head else None
 
     @property
     def ever(self) -> frozenset[str]:
-        """The layers that some step updates."""
-        return frozenset[str]().union(*self.updates)
+        """The layers whose weights change."""
+        own = frozenset({self.net.head.name} if self.meta.head else ())
+        return own.union(*self.updates)
 
     @property
     def alone(self) -> tuple[str, ...]:
@@ -175,7 +196,7 @@ def export(
         shares=batch != 1,
         convert=input_type == "uint8" and any(-1 in n.inputs and n.kind != "conv" for n in nodes),
     )
-    planned = _plan(model, source.updates, stored.state_bytes, progress)
+    planned = _plan(model, source, stored.state_bytes, progress)
     progress("writing the file")
     data = write(_contents(source, model, stored, planned))
     check_size(len(data), planned.arena_bytes)
@@ -194,19 +215,21 @@ def export(
 
 
 def _plan(
-    model: Model,
-    updates: Sequence[frozenset[str]],
-    state_bytes: int,
-    progress: Callable[[str], None],
+    model: Model, source: _Source, state_bytes: int, progress: Callable[[str], None]
 ) -> _Planned:
-    masks = [frozenset[str](), *dict.fromkeys(updates)]
+    masks = [frozenset[str](), *dict.fromkeys(source.updates)]
     programs = []
     for i, live in enumerate(masks):
-        what = f"step {updates.index(live) + 1}" if i else "inference"
+        what = f"step {source.updates.index(live) + 1}" if i else "inference"
         progress(f"planning the memory of {what} ({i + 1} of {len(masks)} programs)")
-        programs.append(p := lay_out(model, live))
+        programs.append(lay_out(model, live))
+    of_steps = [masks.index(live, 1) for live in source.updates]
+    if source.scale is not None:
+        of_steps.insert(0, len(programs))
+        programs.append(prototypes(model, source.scale))
+    for p in programs:
         p.arena_bytes = place(p.buffers, p.end, state_bytes)
-    return _Planned(programs, [masks.index(live, 1) for live in updates])
+    return _Planned(programs, of_steps)
 
 
 def check_size(file: int, arena: int) -> None:
@@ -219,7 +242,7 @@ def check_size(file: int, arena: int) -> None:
 
 
 def _contents(source: _Source, model: Model, stored: Stored, planned: _Planned) -> Contents:
-    meta, layers = source.meta, source.net.layers
+    layers = source.net.layers
     numbers = {layer.name: i for i, layer in enumerate(layers)}
     assembled = assemble(model, planned.programs, stored.state_bytes, numbers)
     sample, output = source.sample, model.nodes[-1].shape
@@ -233,13 +256,13 @@ def _contents(source: _Source, model: Model, stored: Stored, planned: _Planned) 
             "input_plane": prod(sample.shape) // sample.channels,
             "outputs": prod(output),
             "rows": prod(output[:-1]),
-            "steps": len(meta.alpha),
+            "steps": len(planned.of_steps),
             "layers": len(layers),
             "batch": source.batch or 0,
         },
         constants=stored.constants,
         scale=np.array(sample.factors, "f4"),
-        alpha=(meta.alpha.detach() * meta.updates()).numpy(),
+        alpha=source.alpha,
         steps=planned.of_steps,
         programs=assembled.programs,
         instrs=assembled.instrs,
@@ -253,15 +276,17 @@ def _facts(source: _Source, model: Model) -> dict[str, Any]:
     """What the file says of itself for people and for Python."""
     meta, layers, nodes = source.meta, source.net.layers, model.nodes
     state = [name for node in nodes if node.name in source.ever for name in node.params]
+    numbers = numbers_of(source.net, meta)
     head = [meta.w[name] for name in nodes[-1].params if name in meta.w]
     alone = {layer.name: i for i, layer in enumerate(layers) if layer.kind == "param"}
     return {
         "method": source.method.title,
         "input_shape": list(source.sample.shape),
         "classes": [],
-        "repeated": nodes[-1].kind == "fc" and _repeats(head),
+        "repeated": bool(meta.head) or (nodes[-1].kind == "fc" and _repeats(head)),
+        "prototypes": bool(meta.head),
         "layers": [layer.name for layer in layers],
-        "state": [{"name": name, "shape": list(meta.w[name].shape)} for name in state],
+        "state": [{"name": name, "shape": list(numbers[name].shape)} for name in state],
         "alone": {
             name: {"value": meta.w[name].tolist(), "alpha": meta.alpha[:, i].tolist()}
             for name, i in alone.items()

@@ -22,7 +22,7 @@ class Adaptation(NamedTuple):
     losses: np.ndarray
     """Mean loss of the support set before each step. (K,)"""
     milliseconds: np.ndarray
-    """Of each step. (K,)"""
+    """Of each step; before them of the pass that makes prototypes, if there is one."""
 
 
 class DeviceModel:
@@ -94,7 +94,7 @@ class DeviceModel:
     @property
     def steps(self) -> int:
         """K, the inner steps of an adaptation."""
-        return self._m.steps
+        return self._m.steps - self.prototypes
 
     @property
     def batch(self) -> int | None:
@@ -117,6 +117,11 @@ class DeviceModel:
 
         The loss then leaves out those that are no classes."""
         return self.facts.get("repeated") is True
+
+    @property
+    def prototypes(self) -> bool:
+        """Whether the head is made from the support set, in a first pass over it."""
+        return self.facts.get("prototypes") is True
 
     @property
     def rows(self) -> int:
@@ -146,10 +151,16 @@ class DeviceModel:
                 f"{len(y)}."
             )
         classes = int(y.max()) + 1
-        losses, milliseconds = np.zeros(self.steps, np.float32), np.zeros(self.steps)
+        if self.prototypes and len(set(y.tolist())) < classes:
+            raise ValueError(
+                f"a head from prototypes needs a sample of every class, got {len(set(y.tolist()))} "
+                f"of the {classes} classes: number the classes without gaps."
+            )
+        passes = self._m.steps
+        losses, milliseconds = np.zeros(passes, np.float32), np.zeros(passes)
         loss = ctypes.c_float()
         with self._whole_adaptation(len(x), classes if self.repeated else self.outputs):
-            for k in range(self.steps):
+            for k in range(passes):
                 start = perf_counter()
                 for sample, label in zip(x, y, strict=True):
                     self._call("pmeta_feed", sample.ctypes.data, int(label), ctypes.byref(loss))
@@ -157,7 +168,7 @@ class DeviceModel:
                 self._call("pmeta_step")
                 milliseconds[k] = 1000 * (perf_counter() - start)
         self._call("pmeta_classes", classes)
-        return Adaptation(losses, milliseconds)
+        return Adaptation(losses[passes - self.steps :], milliseconds)
 
     @contextmanager
     def _whole_adaptation(self, n: int, classes: int | None = None) -> Iterator[None]:
@@ -177,6 +188,8 @@ class DeviceModel:
 
         `gradient(i, output)` gives d loss_i / d output, divided by the support size."""
         x = self._samples(x)
+        if self.prototypes:
+            raise ValueError("a head from prototypes is made from labels: use adapt.")
         with self._whole_adaptation(len(x)):
             for _ in range(self.steps):
                 for i, sample in enumerate(x):

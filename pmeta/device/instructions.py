@@ -18,7 +18,7 @@ FLAGS = {
     **{"add": 1, "no_dx": 2, "rows_first": 4, "backward": 8, "count_pad": 16},
     **{"window": 32, "relu": 64, "relu6": 128},
 }
-FLOATS = ("eps", "slope", "threshold")
+FLOATS = ("eps", "slope", "threshold", "scale")
 """Parameters that are float32; all others are whole numbers."""
 MARKS = {"writes": "!", "optional": "?", "packed": ".", "input": "~"}
 """What stands behind an operand in the table: it is written, it may be none, it is bytes without
@@ -62,6 +62,7 @@ _TABLE = (  # operation, operands, parameters, flags; numbered from 1 on
     ("shift", "x!", "channels width window keep", ""),
     ("norm_coef", "coef! stat means? w? mean products", "channels plane pooled per_group", ""),
     ("norm_pool_bw", "x! gy index. coef", "geom channels stride", ""),
+    ("prototypes", "w! bias! acc count", "outputs inputs scale", ""),
 )
 
 

@@ -63,6 +63,12 @@ enum { PMETA_ARENA = 0, PMETA_FILE = 1, PMETA_INPUT = 2 };
 #define PMETA_SPACE(at) ((at) >> 30)
 #define PMETA_OFFSET(at) ((at) & 0x3FFFFFFFu)
 
+/* It ends a step, when the sample may be gone. */
+static inline int pmeta_ends_step(uint32_t op)
+{
+    return op == PMETA_OP_UPDATE || op == PMETA_OP_PROTOTYPES;
+}
+
 /* What an instruction touches: bytes of each operand, 0 where there is none. */
 typedef struct {
     pmeta_sizes bytes;

@@ -13,7 +13,7 @@ enum {
     PMETA_OP_MERGE = 25, PMETA_OP_CURVE = 26, PMETA_OP_CURVE_BW = 27, PMETA_OP_MUL = 28,
     PMETA_OP_MUL_BW = 29, PMETA_OP_LAYER_NORM = 30, PMETA_OP_LAYER_NORM_BW = 31, PMETA_OP_MOMENTS = 32,
     PMETA_OP_GROUP_STAT = 33, PMETA_OP_NORMALISE = 34, PMETA_OP_SHIFT = 35, PMETA_OP_NORM_COEF = 36,
-    PMETA_OP_NORM_POOL_BW = 37,
+    PMETA_OP_NORM_POOL_BW = 37, PMETA_OP_PROTOTYPES = 38,
 };
 enum {
     PMETA_FLAG_ADD = 1, PMETA_FLAG_NO_DX = 2, PMETA_FLAG_ROWS_FIRST = 4, PMETA_FLAG_BACKWARD = 8,
@@ -55,7 +55,8 @@ enum {
     struct { number xhat, y, stat, w, bias; } normalise; \
     struct { number x; } shift; \
     struct { number coef, stat, means, w, mean, products; } norm_coef; \
-    struct { number x, gy, index, coef; } norm_pool_bw;
+    struct { number x, gy, index, coef; } norm_pool_bw; \
+    struct { number w, bias, acc, count; } prototypes;
 
 typedef union {
     uint32_t word[6];
@@ -85,6 +86,7 @@ typedef union {
     struct { uint32_t channels, width, window, keep; } shift;
     struct { uint32_t channels, plane, pooled, per_group; } norm_coef;
     struct { uint32_t geom, channels, stride; } norm_pool_bw;
+    struct { uint32_t outputs, inputs; float scale; } prototypes;
 } pmeta_parameters;
 
 /* Operands as bits: written; may be none; bytes without alignment; may be a uint8 sample. */
@@ -128,6 +130,7 @@ typedef struct {
     [PMETA_OP_NORMALISE] = {0x03, 0x18, 0x00, 0x00}, \
     [PMETA_OP_SHIFT] = {0x01, 0x00, 0x00, 0x00}, \
     [PMETA_OP_NORM_COEF] = {0x01, 0x0c, 0x00, 0x00}, \
-    [PMETA_OP_NORM_POOL_BW] = {0x01, 0x00, 0x04, 0x00},
+    [PMETA_OP_NORM_POOL_BW] = {0x01, 0x00, 0x04, 0x00}, \
+    [PMETA_OP_PROTOTYPES] = {0x03, 0x00, 0x00, 0x00},
 
 #endif

@@ -89,7 +89,7 @@ static int geometry_is_sample(const pmeta_model *m, uint32_t number)
 static int good_input(const pmeta_model *m, const pmeta_instr *i, const pmeta_operands *o, int slot)
 {
     const pmeta_header *h = pmeta_head(m);
-    if (i->op == PMETA_OP_UPDATE) return 0; /* it runs in pmeta_step, when the sample may be gone */
+    if (pmeta_ends_step(i->op)) return 0;
     if (h->input_type == PMETA_FLOAT32) return 1;
     if (!(o->marks.input >> slot & 1)) return 0;
     if (i->op == PMETA_OP_COPY) return i->p.copy.plane == h->input_plane;
@@ -141,7 +141,7 @@ static int good_section(const pmeta_model *m, const pmeta_program *p, uint32_t f
             i++;
         }
         for (uint32_t j = i; j < i + body; j++)
-            if ((all[j].op == PMETA_OP_UPDATE) != updates || !good_instr(m, p, &all[j], rounds))
+            if (pmeta_ends_step(all[j].op) != updates || !good_instr(m, p, &all[j], rounds))
                 return 0;
         i += body - 1;
     }

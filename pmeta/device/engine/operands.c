@@ -329,6 +329,15 @@ static int update(pmeta_sizes *n, const pmeta_model *m, const pmeta_instr *i)
     return n->update.w > 0 && i->p.update.layer < pmeta_head(m)->layers;
 }
 
+static int prototypes(pmeta_sizes *n, const pmeta_instr *i, uint32_t rounds)
+{
+    const uint64_t outputs = i->p.prototypes.outputs, inputs = i->p.prototypes.inputs;
+    if (rounds > 1 || outputs < 1 || outputs > WIDE || inputs < 1 || inputs > WIDE) return 0;
+    n->prototypes.w = n->prototypes.acc = outputs * inputs;
+    n->prototypes.bias = n->prototypes.count = outputs;
+    return 1;
+}
+
 static int merge(pmeta_sizes *n, const pmeta_instr *i)
 {
     const uint64_t groups = i->p.merge.groups, rows = i->p.merge.depth,
@@ -457,6 +466,7 @@ static int words(pmeta_sizes *n, const pmeta_model *m, const pmeta_instr *i, uin
     case PMETA_OP_SCORE_MEAN: return score_mean(n, i);
     case PMETA_OP_COMPACT: return compact(n, i);
     case PMETA_OP_UPDATE: return update(n, m, i);
+    case PMETA_OP_PROTOTYPES: return prototypes(n, i, rounds);
     case PMETA_OP_MERGE: return merge(n, i);
     case PMETA_OP_ACT:
     case PMETA_OP_ACT_BW: return act(n, i);

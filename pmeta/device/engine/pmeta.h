@@ -66,7 +66,7 @@ typedef struct pmeta_model {
     uint32_t input_type; /* PMETA_FLOAT32 or PMETA_UINT8 */
     uint32_t outputs;    /* words of output */
     uint32_t rows;       /* output rows: 1 for a classifier, T for an episode of T observations */
-    uint32_t steps;      /* K */
+    uint32_t steps;      /* K; one more where a first pass makes the head from prototypes */
     uint32_t batch;      /* samples in a row that share their scores; 0: the whole support set */
     uint32_t classes;    /* the first outputs, which the softmax of pmeta_feed runs over */
     /* The engine's own. */
@@ -91,7 +91,9 @@ pmeta_status pmeta_infer(pmeta_model *m, const void *x, float *output);
 pmeta_status pmeta_classes(pmeta_model *m, uint32_t n);
 
 /* One adaptation: n_support samples are fed in each of m.steps steps. It goes on from the
- * weights that are there; call pmeta_reset first to begin at the meta-trained ones again. */
+ * weights that are there; call pmeta_reset first to begin at the meta-trained ones again.
+ * Where the head is made from prototypes, the first step gathers them (its loss is 0): the head
+ * then tells m.classes classes apart, each of which needs a sample. */
 pmeta_status pmeta_begin(pmeta_model *m, uint32_t n_support);
 pmeta_status pmeta_feed(pmeta_model *m, const void *x, uint32_t label, float *loss);
 pmeta_status pmeta_step(pmeta_model *m);

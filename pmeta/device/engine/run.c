@@ -101,6 +101,29 @@ static int update(float *w, const float *acc, float alpha, uint32_t groups, uint
     return finite;
 }
 
+/* w_k = 2 s c_k and bias_k = -s |c_k|^2 from the sums over the samples of each class. A trial
+ * writes nothing. 1: the weights are finite. */
+static int prototypes(const pmeta_pointers *to, const pmeta_parameters *p, uint32_t classes,
+                      int trial)
+{
+    const size_t inputs = p->prototypes.inputs;
+    const float s = p->prototypes.scale, *count = to->prototypes.count;
+    int finite = 1;
+    for (uint32_t k = 0; k < p->prototypes.outputs && k < classes; k++) {
+        const float *sum = (const float *)to->prototypes.acc + k * inputs;
+        float *w = (float *)to->prototypes.w + k * inputs, square = 0.0f;
+        for (size_t j = 0; j < inputs; j++) {
+            const float c = sum[j] / count[k];
+            square += c * c;
+            if (!trial) w[j] = 2.0f * s * c;
+        }
+        square *= -s;
+        finite &= all_finite(&square, 1);
+        if (!trial) ((float *)to->prototypes.bias)[k] = square;
+    }
+    return finite;
+}
+
 static float step_size(const pmeta_model *m, uint32_t layer)
 {
     const pmeta_header *h = pmeta_head(m);
@@ -315,6 +338,9 @@ static void execute(pmeta_model *m, const pmeta_instr *i, uint32_t round)
                                       p->update.groups, p->update.depth, p->update.filters,
                                       m->trial != 0);
         break;
+    case PMETA_OP_PROTOTYPES:
+        m->finite &= (uint32_t)prototypes(&to, p, m->classes, m->trial != 0);
+        break;
     }
 }
 
@@ -340,7 +366,7 @@ static int run(pmeta_model *m, uint32_t first, uint32_t count)
         for (uint32_t r = 0; r < rounds; r++)
             for (uint32_t j = i; j < i + body; j++) {
                 going &= done(m, &all[j], r);
-                if (!going && all[j].op != PMETA_OP_UPDATE) return 0;
+                if (!going && !pmeta_ends_step(all[j].op)) return 0;
             }
         i += body - 1;
     }
@@ -358,6 +384,22 @@ static const pmeta_program *current(const pmeta_model *m)
 {
     return pmeta_programs(m) +
            ((const uint32_t *)(const void *)(m->file + pmeta_head(m)->at_steps))[m->step];
+}
+
+/* The pass that gathers prototypes, or NULL where a step takes gradients. */
+static const pmeta_instr *gathering(const pmeta_model *m, const pmeta_program *p)
+{
+    const pmeta_instr *i = pmeta_instrs(m) + p->first + p->forward + p->backward;
+    return p->update && i->op == PMETA_OP_PROTOTYPES ? i : NULL;
+}
+
+static int every_class_came(pmeta_model *m, const pmeta_instr *i)
+{
+    const pmeta_pointers to = reach(m, i, 0);
+    const float *count = to.prototypes.count;
+    for (uint32_t k = 0; k < i->p.prototypes.outputs && k < m->classes; k++)
+        if (!(count[k] > 0.0f)) return 0;
+    return 1;
 }
 
 pmeta_status pmeta_start(pmeta_model *m, void *arena, size_t arena_bytes)
@@ -545,8 +587,11 @@ pmeta_status pmeta_feed(pmeta_model *m, const void *x, uint32_t label, float *lo
     const pmeta_program *p = current(m);
     float *z = (float *)(void *)(m->arena + p->output);
     float *g = p->backward ? (float *)(void *)(m->arena + p->g_output) : z;
-    const float value =
-        pmeta_cross_entropy(g, z, (int)m->classes, (int)label, 1.0f / (float)m->support);
+    float value = 0.0f;
+    if (gathering(m, p)) /* sums over a class instead of gradients */
+        for (uint32_t i = 0; i < m->classes; i++) g[i] = i == label ? 1.0f : 0.0f;
+    else
+        value = pmeta_cross_entropy(g, z, (int)m->classes, (int)label, 1.0f / (float)m->support);
     for (uint32_t i = m->classes; i < m->outputs; i++) g[i] = 0.0f;
     if (loss) *loss = value;
     if (!all_finite(&value, 1)) return give_up(m, PMETA_NOT_FINITE);
@@ -558,6 +603,7 @@ pmeta_status pmeta_step(pmeta_model *m)
     if (!m) return PMETA_ARGUMENT;
     if (m->phase != FEEDING || m->step >= m->steps || m->fed != m->support) return PMETA_ORDER;
     const pmeta_program *p = current(m);
+    if (gathering(m, p) && !every_class_came(m, gathering(m, p))) return give_up(m, PMETA_LABEL);
     m->finite = m->trial = 1;
     run(m, p->first + p->forward + p->backward, p->update);
     m->trial = 0;
@@ -594,8 +640,9 @@ const char *pmeta_message(pmeta_status status)
         return "call out of order: open, start, begin, then in each step feed every support sample "
                "and step";
     case PMETA_LABEL:
-        return "labels are 0 to classes - 1, and classes at most as many as outputs; a model with "
-               "many rows takes pmeta_forward and pmeta_backward";
+        return "labels are 0 to classes - 1, and classes at most as many as outputs; a head from "
+               "prototypes needs a sample of each; a model with many rows takes pmeta_forward and "
+               "pmeta_backward";
     case PMETA_ARGUMENT: return "an argument is null, or a size is not the one that the model has";
     case PMETA_NOT_FINITE:
         return "samples, gradients, outputs and weights must be finite, one is not: mend the "
