@@ -1,0 +1,118 @@
+"""Accuracy of a model with a head from prototypes in the C engine, over classes and samples.
+
+    python benchmarks/shots.py RUN --data DIR --ways 2,5,10 --shots 1,5,20 --tasks 200 --out FILE
+
+Every cell has the same tasks with all inner steps, with steps on the head alone, and with none
+(ProtoNet with the same weights). The engine takes one sample at a time.
+"""
+
+import dataclasses
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import tyro
+
+from pmeta.base.files import write_atomically
+from pmeta.compiler.export import export
+from pmeta.data.tasks import SCALE, SHIFT, ImageSet, draw_rows
+from pmeta.device.binding import DeviceModel
+from pmeta.training.restore import load, open_for, restore
+
+
+@dataclass(frozen=True)
+class ShotsConfig:
+    """Measure a run in the engine."""
+
+    run: tyro.conf.Positional[str]
+    """Run folder, or a model that `pmeta zoo` lists."""
+    data: str = ""
+    """Folder of classes; by default that of the run."""
+    split: str = "val"
+    """Which classes."""
+    ways: str = "5"
+    """Numbers of classes, with commas."""
+    shots: str = "1,5"
+    """Numbers of samples of each class."""
+    variants: str = "steps,head,none"
+    """Which layers the steps update: those of the run, the head alone, or none."""
+    tasks: int = 200
+    """Tasks of each cell."""
+    queries: int = 5
+    """Queries of each class."""
+    seed: int = 1
+    """Of the tasks."""
+    out: str = ""
+    """A JSON file to write."""
+
+
+def main() -> None:
+    """Run the command."""
+    config = tyro.cli(ShotsConfig, description=__doc__)
+    ways, shots = ([int(n) for n in text.split(",")] for text in (config.ways, config.shots))
+    devices, images = prepare(config, max(ways))
+    cells = []
+    for way in ways:
+        for shot in shots:
+            cell = measure(config, devices, images, way, shot)
+            cells.append(cell)
+            print(json.dumps(cell), flush=True)
+    arenas = {name: device.arena_bytes for name, device in devices.items()}
+    found = {**dataclasses.asdict(config), "arena_bytes": arenas, "cells": cells}
+    if config.out:
+        write_atomically(Path(config.out), (json.dumps(found, indent=1) + "\n").encode())
+
+
+def prepare(config: ShotsConfig, classes: int) -> tuple[dict[str, DeviceModel], ImageSet]:
+    """The model as the engine runs it, once for each variant, and the pictures."""
+    trained, best = load(config.run, classes)
+    image = tuple(best.info["input"])
+    fits = dataclasses.replace(trained, n_way=2, n_shot=1, n_query=1)
+    images = open_for(fits, config.split, config.data, image)
+    net, meta = restore(trained, best.tensors, image, torch.device("cpu"))
+    is_head = torch.tensor([layer == net.head for layer in net.layers])
+    masks = {"steps": meta.mask, "head": meta.mask & is_head, "none": meta.mask & False}
+    pixels = {"scale": [SCALE] * image[0], "shift": [SHIFT] * image[0]}
+    devices = {}
+    for name in config.variants.split(","):
+        own = dataclasses.replace(meta, mask=masks[name])
+        made = export(net, own, trained.method_row(), image, input_type="uint8", **pixels)
+        devices[name] = DeviceModel(made.data)
+    return devices, images
+
+
+def measure(
+    config: ShotsConfig, devices: dict[str, DeviceModel], images: ImageSet, way: int, shot: int
+) -> dict[str, Any]:
+    """One cell: the accuracy of each variant in percent, with CI95, on the same tasks."""
+    start, right = time.process_time(), {name: np.zeros(config.tasks) for name in devices}
+    labels, queries = np.arange(way).repeat(shot), np.arange(way).repeat(config.queries)
+    for i in range(config.tasks):
+        rows = draw_rows(images, config.seed, i, way, shot, config.queries)
+        support, query = (
+            np.ascontiguousarray(images.images[part.ravel()].transpose(0, 3, 1, 2))
+            for part in (rows[:, :shot], rows[:, shot:])
+        )
+        for name, device in devices.items():
+            device.adapt(support, labels)
+            right[name][i] = (device.predict(query) == queries).mean()
+    cell: dict[str, Any] = {"n_way": way, "n_shot": shot, "tasks": config.tasks}
+    for name, accuracy in right.items():
+        cell[name] = _mean(accuracy)
+    if "none" in right:
+        cell["gain"] = {n: _mean(a - right["none"]) for n, a in right.items() if n != "none"}
+    return {**cell, "cpu_seconds": round(time.process_time() - start, 1)}
+
+
+def _mean(accuracy: np.ndarray) -> tuple[float, float]:
+    """Mean and CI95 in percent."""
+    spread = accuracy.std(ddof=1) / len(accuracy) ** 0.5
+    return round(100 * float(accuracy.mean()), 2), round(196 * float(spread), 2)
+
+
+if __name__ == "__main__":
+    main()
