@@ -80,12 +80,22 @@ static void copy_lanes(float *out, const pmeta_source *x, int c, size_t row, con
     }
 }
 
+/* Four words at once: on small cores one instruction loads them and one stores them. */
+typedef struct {
+    float v[4];
+} four;
+
+static void copy_four(float *out, const float *in)
+{
+    *(four *)(void *)out = *(const four *)(const void *)in;
+}
+
 /* The common case: all 16 lanes inside, neighbours in memory, nothing to scale. */
 PMETA_FAST static void copy_full(float *out, size_t out_step, const float *in, size_t in_step,
                                  int channels)
 {
     for (int c = 0; c < channels; c++, out += out_step, in += in_step)
-        for (int j = 0; j < PMETA_LANES; j++) out[j] = in[j];
+        for (int j = 0; j < PMETA_LANES; j += 4) copy_four(out + j, in + j);
 }
 
 /* The same of raw pixels of channels [c0, c0 + channels). */
@@ -105,8 +115,10 @@ static void copy_part(float *out, size_t out_step, const float *in, size_t in_st
 {
     for (int c = 0; c < channels; c++, out += out_step, in += in_step) {
         for (int j = 0; j < lo; j++) out[j] = 0.0f;
-        for (int j = lo; j < hi; j++) out[j] = in[j - lo];
-        for (int j = hi; j < n; j++) out[j] = 0.0f;
+        int j = lo;
+        for (; j + 4 <= hi; j += 4) copy_four(out + j, in + (j - lo));
+        for (; j < hi; j++) out[j] = in[j - lo];
+        for (; j < n; j++) out[j] = 0.0f;
     }
 }
 

@@ -14,6 +14,12 @@
 #define PMETA_FAST
 #endif
 
+/* Processors that compute in double by a library, slowly. */
+#if (defined(__arm__) && !(defined(__ARM_FP) && (__ARM_FP & 8))) || defined(__xtensa__) || \
+    (defined(__riscv) && !(defined(__riscv_flen) && __riscv_flen >= 64))
+#define PMETA_NO_DOUBLE
+#endif
+
 #define PMETA_LANES 16 /* columns of a panel */
 
 /* Geometry of a convolution or of a pooling window; 16 words in the file. A 1-D layer has

@@ -68,9 +68,35 @@ static float sign_of(const float *w, int c)
     return !w || w[c] > 0.0f ? 1.0f : w[c] < 0.0f ? -1.0f : 0.0f;
 }
 
+/* 2 x 2 windows without dilation that all lie inside. */
+static int four_inside(const pmeta_geom *g)
+{
+    return g->kh == 2 && g->kw == 2 && g->dh == 1 && g->dw == 1 && !g->ph && !g->pw &&
+           (g->ho - 1) * g->sh + 2 <= g->h && (g->wo - 1) * g->sw + 2 <= g->w;
+}
+
+static void maxpool_four(float *y, const float *x, unsigned char *index, const float *w,
+                         const pmeta_geom *g, int c)
+{
+    size_t i = 0;
+    for (int ch = 0; ch < c; ch++, x += (size_t)g->h * g->w)
+        for (int oy = 0; oy < g->ho; oy++) {
+            const float *row = x + (size_t)oy * g->sh * g->w, sign = sign_of(w, ch);
+            for (int ox = 0; ox < g->wo; ox++, i++, row += g->sw) {
+                unsigned place;
+                y[i] = best_of_four(&place, row, g->w, sign);
+                if (index) put_index(index, i, place, 1);
+            }
+        }
+}
+
 void pmeta_maxpool(float *y, const float *x, unsigned char *index, const float *w,
                    const pmeta_geom *g, int c)
 {
+    if (four_inside(g)) {
+        maxpool_four(y, x, index, w, g, c);
+        return;
+    }
     size_t i = 0;
     for (int ch = 0; ch < c; ch++, x += (size_t)g->h * g->w)
         for (int oy = 0; oy < g->ho; oy++)
