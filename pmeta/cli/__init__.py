@@ -26,6 +26,10 @@ COMMANDS = {
         "pmeta.cli.device.adapt:main",
         "adapt an exported model to a few samples, without torch",
     ),
+    "firmware": (
+        "pmeta.cli.device.firmware:main",
+        "a folder that builds a model for a board",
+    ),
     "page": (
         "pmeta.cli.device.page:main",
         "one HTML page in which a model is taught with pictures",

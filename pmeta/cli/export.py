@@ -14,6 +14,8 @@ from pmeta.base.console import Console
 from pmeta.base.files import write_atomically
 from pmeta.compiler.export import Exported, export
 from pmeta.data.tasks import SCALE, SHIFT
+from pmeta.device import DeviceModel
+from pmeta.firmware import c_text
 from pmeta.training.restore import load, restore
 from pmeta.training.run_folder import open_run
 
@@ -37,6 +39,9 @@ class ExportConfig:
     """
     float32: bool = False
     """Read normalised float32 samples instead of raw uint8 pixels."""
+    c_array: bool = False
+    """Write the same file as C, too: OUT with the endings .c and .h, an aligned array for
+    firmware."""
     quiet: bool = False
     """Print nothing."""
 
@@ -51,6 +56,8 @@ def main(argv: list[str]) -> None:
             config.run, config.float32, config.batch, config.classes, status.update
         )
     write_atomically(Path(config.out), exported.data)
+    if config.c_array:
+        write_c_array(Path(config.out), exported.data)
     if not config.quiet:
         show(config.out, exported)
         if not exported.alone and not config.float32:  # a classifier of pictures
@@ -58,6 +65,19 @@ def main(argv: list[str]) -> None:
                 f"next: pmeta adapt {shlex.quote(config.out)} --support FOLDER, where a folder of "
                 "pictures is a class"
             )
+
+
+def write_c_array(out: Path, data: bytes) -> None:
+    """The model as C beside the file: an array, and a header with the bytes that it takes."""
+    if out.suffix in (".c", ".h"):
+        raise ValueError(
+            f"--c-array writes a .c and a .h beside the file, {out} would be one of them: name it "
+            "otherwise."
+        )
+    header = out.with_suffix(".h")
+    facts = c_text.model_facts(out.stem, data, DeviceModel(data))
+    write_atomically(out.with_suffix(".c"), c_text.model_c(data, header.name).encode())
+    write_atomically(header, c_text.model_h(facts).encode())
 
 
 def export_run(

@@ -134,6 +134,11 @@ class DeviceModel:
         return tuple(self.facts["input_shape"])
 
     @property
+    def sample_bytes(self) -> int:
+        """Bytes of one sample."""
+        return self._m.input_bytes
+
+    @property
     def input_type(self) -> str:
         """float32 or uint8."""
         return INPUT_TYPES[self._m.input_type]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 from pmeta import cli, device
+from pmeta.base import native
 from pmeta.data.tasks import SCALE, SHIFT
 from pmeta.rl import train as rl_train
 from pmeta.rl.config import RLConfig
@@ -173,3 +175,17 @@ def test_damaged_runs(
         refused(path, f"{path} has no best model yet")
     Run(run).save("best", {}, {})
     refused(run, "does not say which images it takes, an older release wrote it: train again.")
+
+
+def test_the_same_as_c(run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "own.pmeta"
+    assert cli.main(["export", str(run), "-o", str(out), "--c-array", "--quiet"]) == 0
+    (tmp_path / "x.c").write_text(
+        '#include "own.h"\n#include <stdio.h>\n'
+        "int main(void) { return fwrite(model_file, 1, MODEL_BYTES, stdout) != MODEL_BYTES; }\n"
+    )
+    sources = [str(tmp_path / name) for name in ("x.c", "own.c")]
+    program = str(tmp_path / "x")
+    subprocess.run([native.compiler(), "-Wall", "-Werror", *sources, "-o", program], check=True)
+    done = subprocess.run([program], check=True, capture_output=True)
+    assert done.stdout == out.read_bytes()

@@ -39,7 +39,7 @@ def test_the_small_tile_gives_the_same_bits(kind: str, libraries: dict[str, CDLL
         model = device.DeviceModel(c.exported.data, lib=libraries[name])
         model.adapt(c.raw, c.y.numpy())
         states.append(np.frombuffer(model.state(), np.float32))
-    assert np.array_equal(*states)
+    assert np.array_equal(states[0], states[1])
 
 
 @pytest.mark.parametrize(("kind", "raw"), [("4conv", True), ("4conv", False), ("mlp", False)])

@@ -13,7 +13,7 @@ TABLE = {
     room: allowed if allowed == "everything" else set(re.findall(r"`(\w+)`", allowed))
     for room, allowed in re.findall(r"^\| `(\w+)` \|[^|]*\| *([^|]*?) *\|$", TEXT, re.M)
 }
-WITHOUT_TORCH = ("base", "cost", "device", "paper", "web", "zoo")
+WITHOUT_TORCH = ("base", "cost", "device", "firmware", "paper", "web", "zoo")
 WITHOUT_TORCH_TOO = ("pmeta.cli.cost", "pmeta.cli.zoo", "pmeta.cli.device.")
 HEAVY = ("torch", "matplotlib", "jinja2", "markupsafe")
 MOST_FILES = 14

@@ -17,7 +17,8 @@ static wide sum(const float *x, size_t n, size_t step)
     size_t i = 0;
     for (; i + SUMS <= n; i += SUMS)
         for (size_t j = 0; j < SUMS; j++, x += step) s[j] += (wide)*x;
-    for (size_t j = 0; i < n; i++, j++, x += step) s[j] += (wide)*x;
+    for (size_t j = 0; j < SUMS; j++)
+        if (i + j < n) s[j] += (wide)x[j * step];
     for (size_t j = 0; j < SUMS; j++) total += s[j];
     return total;
 }

@@ -5,6 +5,9 @@
  * 4 x 16 tile reads them in order. */
 #include "kernels.h"
 #include <string.h>
+#ifdef PMETA_MVE
+#include <arm_mve.h>
+#endif
 
 #define DEPTH_BLOCK 512 /* rows of a panel that stay in the first-level cache */
 
@@ -56,6 +59,21 @@ static int first_at_least(int base, int mul, int bound)
     return base >= bound ? 0 : (bound - base + mul - 1) / mul;
 }
 
+/* out[j] = in[j] s + shift of raw pixels. */
+static void scale_bytes(float *out, const unsigned char *in, float s, float shift, int n)
+{
+#ifdef PMETA_MVE
+    const float32x4_t factors = vdupq_n_f32(s);
+    for (int j = 0; j < n; j += 4) {
+        const mve_pred16_t lanes = vctp32q((uint32_t)(n - j));
+        const float32x4_t pixels = vcvtq_f32_u32(vldrbq_z_u32(in + j, lanes));
+        vstrwq_p_f32(out + j, vfmasq_n_f32(pixels, factors, shift), lanes);
+    }
+#else
+    for (int j = 0; j < n; j++) out[j] = (float)in[j] * s + shift;
+#endif
+}
+
 /* One tap of one channel: lanes [0, n) of a panel from one source row. */
 static void copy_lanes(float *out, const pmeta_source *x, int c, size_t row, const axis *ax,
                        int base, int lo, int hi, int n)
@@ -66,6 +84,10 @@ static void copy_lanes(float *out, const pmeta_source *x, int c, size_t row, con
     if (x->u8) {
         const unsigned char *in = (const unsigned char *)x->data + row;
         const float shift = offset(x, c);
+        if (ax->mul == 1) {
+            if (lo < hi) scale_bytes(out + lo, in + (base + lo), s, shift, hi - lo);
+            return;
+        }
         for (int j = lo; j < hi; j++) out[j] = (float)in[base + j * ax->mul] * s + shift;
         return;
     }
@@ -105,22 +127,51 @@ PMETA_FAST static void copy_full_u8(float *out, size_t out_step, const pmeta_sou
     const unsigned char *in = (const unsigned char *)x->data + first;
     for (int c = 0; c < channels; c++, out += out_step, in += in_step) {
         const float s = factor(x, c0 + c), shift = offset(x, c0 + c);
-        for (int j = 0; j < PMETA_LANES; j++) out[j] = (float)in[j] * s + shift;
+        scale_bytes(out, in, s, shift, PMETA_LANES);
     }
 }
 
+#if PMETA_SMALL_TILE
+static void zero_column(float *out, size_t step, int channels)
+{
+    for (int c = 0; c < channels; c++, out += step) *out = 0.0f;
+}
+
+static void copy_column(float *out, size_t out_step, const float *in, size_t in_step, int channels)
+{
+    for (int c = 0; c < channels; c++, out += out_step, in += in_step) *out = *in;
+}
+
+static void copy_four_columns(float *out, size_t out_step, const float *in, size_t in_step,
+                              int channels)
+{
+    for (int c = 0; c < channels; c++, out += out_step, in += in_step) copy_four(out, in);
+}
+
+/* The same at the end of a row: lanes [lo, hi) are inside, the others of [0, n) are zero. Without a
+ * cache, columns are as good as rows, and all loops are over the channels. */
+static void copy_part(float *out, size_t out_step, const float *in, size_t in_step, int channels,
+                      int lo, int hi, int n)
+{
+    int j = 0;
+    for (; j < lo; j++) zero_column(out + j, out_step, channels);
+    for (; j + 4 <= hi; j += 4)
+        copy_four_columns(out + j, out_step, in + (j - lo), in_step, channels);
+    for (; j < hi; j++) copy_column(out + j, out_step, in + (j - lo), in_step, channels);
+    for (; j < n; j++) zero_column(out + j, out_step, channels);
+}
+#else
 /* The same at the end of a row: lanes [lo, hi) are inside, the others of [0, n) are zero. */
 static void copy_part(float *out, size_t out_step, const float *in, size_t in_step, int channels,
                       int lo, int hi, int n)
 {
     for (int c = 0; c < channels; c++, out += out_step, in += in_step) {
         for (int j = 0; j < lo; j++) out[j] = 0.0f;
-        int j = lo;
-        for (; j + 4 <= hi; j += 4) copy_four(out + j, in + (j - lo));
-        for (; j < hi; j++) out[j] = in[j - lo];
-        for (; j < n; j++) out[j] = 0.0f;
+        for (int j = lo; j < hi; j++) out[j] = in[j - lo];
+        for (int j = hi; j < n; j++) out[j] = 0.0f;
     }
 }
+#endif
 
 static void zero_lanes(float *out, size_t step, int count, int n)
 {

@@ -9,7 +9,8 @@ PMETA_FAST static float dot(const float *a, const float *b, int n)
     int i = 0;
     for (; i + SUMS <= n; i += SUMS)
         for (int j = 0; j < SUMS; j++) s[j] += a[i + j] * b[i + j];
-    for (int j = 0; i < n; i++, j++) s[j] += a[i] * b[i];
+    for (int j = 0; j < SUMS; j++)
+        if (i + j < n) s[j] += a[i + j] * b[i + j];
     for (int j = 0; j < SUMS; j++) total += s[j];
     return total;
 }

@@ -20,6 +20,19 @@
 #define PMETA_NO_DOUBLE
 #endif
 
+/* Small cores, with 32 single registers or the 8 vectors of MVE: tiles of 4 x 4. */
+#ifndef PMETA_SMALL_TILE
+#if defined(__arm__) || defined(__riscv) || defined(__xtensa__)
+#define PMETA_SMALL_TILE 1
+#else
+#define PMETA_SMALL_TILE 0
+#endif
+#endif
+
+#if defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 2)
+#define PMETA_MVE /* vectors of four floats: Cortex-M55 and M85 */
+#endif
+
 #define PMETA_LANES 16 /* columns of a panel */
 
 /* Geometry of a convolution or of a pooling window; 16 words in the file. A 1-D layer has

@@ -15,7 +15,8 @@ PMETA_FAST static float sum(const float *x, int n)
     int i = 0;
     for (; i + SUMS <= n; i += SUMS)
         for (int j = 0; j < SUMS; j++) s[j] += x[i + j];
-    for (int j = 0; i < n; i++, j++) s[j] += x[i];
+    for (int j = 0; j < SUMS; j++)
+        if (i + j < n) s[j] += x[i + j];
     for (int j = 0; j < SUMS; j++) total += s[j];
     return total;
 }
@@ -26,7 +27,8 @@ PMETA_FAST static float sum_squares(const float *x, float mean, int n)
     int i = 0;
     for (; i + SUMS <= n; i += SUMS)
         for (int j = 0; j < SUMS; j++) s[j] += (x[i + j] - mean) * (x[i + j] - mean);
-    for (int j = 0; i < n; i++, j++) s[j] += (x[i] - mean) * (x[i] - mean);
+    for (int j = 0; j < SUMS; j++)
+        if (i + j < n) s[j] += (x[i + j] - mean) * (x[i + j] - mean);
     for (int j = 0; j < SUMS; j++) total += s[j];
     return total;
 }
@@ -37,7 +39,8 @@ PMETA_FAST static float sum_products(const float *x, const float *y, int n)
     int i = 0;
     for (; i + SUMS <= n; i += SUMS)
         for (int j = 0; j < SUMS; j++) s[j] += x[i + j] * y[i + j];
-    for (int j = 0; i < n; i++, j++) s[j] += x[i] * y[i];
+    for (int j = 0; j < SUMS; j++)
+        if (i + j < n) s[j] += x[i + j] * y[i + j];
     for (int j = 0; j < SUMS; j++) total += s[j];
     return total;
 }

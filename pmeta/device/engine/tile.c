@@ -2,16 +2,8 @@
  * cores compute 4 x 16 at once, small ones 4 x 4 four times; each sum has the same order. */
 #include "kernels.h"
 
-#ifndef PMETA_SMALL_TILE
-#if defined(__arm__) || defined(__riscv) || defined(__xtensa__)
-#define PMETA_SMALL_TILE 1 /* 32 single registers, or 8 vectors of MVE */
-#else
-#define PMETA_SMALL_TILE 0
-#endif
-#endif
-
 #if PMETA_SMALL_TILE
-#if defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 2)
+#ifdef PMETA_MVE
 #include <arm_mve.h>
 
 static void store(float *c, float32x4_t t, int cols, int add)

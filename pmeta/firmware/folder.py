@@ -1,0 +1,174 @@
+"""A folder that builds as it is: the engine, the model, an example and the build files."""
+
+import re
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from pmeta.base.files import cannot_write, make_folder, write_atomically
+from pmeta.device import ENGINE, DeviceModel
+from pmeta.firmware import c_text, fit
+from pmeta.firmware.example import Samples
+from pmeta.firmware.targets import Target
+
+TEMPLATES = Path(__file__).parent / "templates"
+COMMON = ("board.h", "example.c", "example.h", "task.h", "text.c", "text.h")
+PLACES: dict[str, dict[str, str]] = {
+    "cortex-m": {
+        "cortex-m/Makefile": "Makefile",
+        "cortex-m/link.ld": "link.ld",
+        "cortex-m/startup.c": "startup.c",
+        "cortex-m/board.c": "board.c",
+        "common/main.c": "main.c",
+    },
+    "generic": {
+        "generic/Makefile": "Makefile",
+        "generic/board.c": "board.c",
+        "common/main.c": "main.c",
+    },
+    "arduino": {
+        "arduino/library.properties": "library.properties",
+        "arduino/board.cpp": "src/board.cpp",
+        "arduino/adapt.ino": "examples/adapt/adapt.ino",
+    },
+    "esp-idf": {
+        "esp-idf/CMakeLists.txt": "CMakeLists.txt",
+        "esp-idf/sdkconfig.defaults": "sdkconfig.defaults",
+        "esp-idf/main_CMakeLists.txt": "main/CMakeLists.txt",
+        "esp-idf/main.c": "main/main.c",
+        "esp-idf/board.c": "main/board.c",
+        "esp-idf/component_CMakeLists.txt": "components/pmeta/CMakeLists.txt",
+        "esp-idf/idf_component.yml": "components/pmeta/idf_component.yml",
+    },
+    "zephyr": {
+        "zephyr/CMakeLists.txt": "CMakeLists.txt",
+        "zephyr/prj.conf": "prj.conf",
+        "zephyr/board.c": "src/board.c",
+        "common/main.c": "src/main.c",
+        "zephyr/module_CMakeLists.txt": "pmeta/CMakeLists.txt",
+        "zephyr/Kconfig": "pmeta/Kconfig",
+        "zephyr/module.yml": "pmeta/zephyr/module.yml",
+    },
+    "platformio": {
+        "platformio/platformio.ini": "platformio.ini",
+        "platformio/main.cpp": "src/main.cpp",
+        "arduino/board.cpp": "src/board.cpp",
+        "platformio/library.json": "lib/pmeta/library.json",
+    },
+}
+"""By kind of target: template, and where it goes."""
+SOURCES = {
+    "cortex-m": ("pmeta", ""),
+    "generic": ("pmeta", ""),
+    "arduino": ("src", "src"),
+    "esp-idf": ("components/pmeta", "main"),
+    "zephyr": ("pmeta", "src"),
+    "platformio": ("lib/pmeta/src", "src"),
+}
+"""Where the engine goes, and where the example."""
+
+
+def write_folder(out: Path, data: bytes, name: str, samples: Samples, target: Target) -> list[Path]:
+    """Write the folder of a model that fits the target; the files that it has now.
+
+    Raises ValueError where the model does not fit, or where `out` has something in it."""
+    model = DeviceModel(data)
+    name = c_text.safe(name)
+    need = fit.needs(model, len(data), samples.bytes)
+    fit.check_fit(need, target)
+    _check_empty(out)
+    values = _values(model, need, name, target)
+    texts = {
+        place: _filled(template, values) for template, place in PLACES[target.kind].items()
+    } | _example(model, data, name, samples, target)
+    texts["README.md"] = _filled(f"readme/{target.kind}.md", values) + _filled(
+        "readme/README.md", values
+    )
+    for place, text in texts.items():
+        make_folder((out / place).parent)
+        write_atomically(out / place, text.encode())
+    return [out / place for place in sorted(texts)]
+
+
+def _check_empty(out: Path) -> None:
+    try:
+        full = out.exists() and (not out.is_dir() or any(out.iterdir()))
+    except OSError as error:
+        raise cannot_write(out, error) from None
+    if full:
+        raise ValueError(
+            f"a folder is written whole, {out} has something in it: name a new one, or empty it."
+        )
+
+
+def _example(
+    model: DeviceModel, data: bytes, name: str, samples: Samples, target: Target
+) -> dict[str, str]:
+    """The files of C that are the same everywhere: place and text."""
+    engine, place = SOURCES[target.kind]
+    policy = model.rows > 1
+    classes = 0 if policy else int(samples.labels.max()) + 1
+    task = "task_policy.c" if policy else "task_classifier.c"
+    own = {
+        **{file: (TEMPLATES / "common" / file).read_text() for file in COMMON},
+        "task.c": (TEMPLATES / "common" / task).read_text(),
+        "model.c": c_text.model_c(data),
+        "model.h": c_text.model_h(c_text.model_facts(name, data, model)),
+        "samples.c": c_text.samples_c(samples.support, samples.labels, samples.query),
+        "samples.h": c_text.samples_h(len(samples.support), len(samples.query), classes),
+    }
+    files = sorted(path for path in ENGINE.iterdir() if path.suffix in (".c", ".h"))
+    return {
+        **{str(Path(engine) / path.name): path.read_text() for path in files},
+        **{str(Path(place) / file): text for file, text in own.items()},
+    }
+
+
+def _values(model: DeviceModel, need: fit.Needs, name: str, target: Target) -> dict[str, str]:
+    """What the templates ask for between @ signs."""
+    slot = 256 + -(-model.state_bytes // 256) * 256  # pmeta_slot_bytes
+    room = target.ram_bytes is not None and need.ram + 2 * slot <= target.ram_bytes
+    numbers = {
+        "MODEL_BYTES": need.model,
+        "SAMPLE_BYTES": model.sample_bytes,
+        "SAMPLES_BYTES": need.samples,
+        "ARENA_BYTES": need.arena,
+        "INFER_BYTES": model.infer_bytes,
+        "STATE_BYTES": model.state_bytes,
+        "SLOT_BYTES": slot,
+        "CODE": fit.CODE_BYTES,
+        "STACK": fit.STACK_BYTES,
+        "OTHER": need.outputs + fit.OTHER_BYTES,
+        "RAM_NEED": need.ram,
+        "FLASH_NEED": need.flash,
+    }
+    return {
+        **{key: f"{value:,}" for key, value in numbers.items()},
+        "MODEL": name,
+        "VERSION": _version(),
+        "BOARD": target.board,
+        "TARGET": target.name,
+        "MACHINE": target.machine,
+        "CPU": target.cpu,
+        "VECTORS": f"0x{target.vectors:08x}",
+        "FLASH": f"0x{target.flash:08x}",
+        "RAM": f"0x{target.ram:08x}",
+        "FLASH_BYTES": str(target.flash_bytes),
+        "RAM_BYTES": str(target.ram_bytes),
+        "STACK_BYTES": str(fit.STACK_BYTES),
+        "STACK_WITH_SYSTEM": str(2 * fit.STACK_BYTES),
+        "DEFINES": f"-DBOARD_SLOT_BYTES={slot}" if room else "",
+        "SHAPE": " x ".join(map(str, model.input_shape)),
+        "TYPE": model.input_type,
+    }
+
+
+def _filled(template: str, values: dict[str, str]) -> str:
+    text = (TEMPLATES / template).read_text(encoding="utf-8")
+    return re.sub(r"@([A-Z_]+)@", lambda found: values[found[1]], text)
+
+
+def _version() -> str:
+    try:
+        return version("p-meta")
+    except PackageNotFoundError:
+        return "0.0.0"
