@@ -114,6 +114,13 @@ def test_the_command(
     assert "SAMPLES_CLASSES 2\n" in header
 
 
+def test_the_file_of_the_zoo_that_has_enough_classes(tmp_path: Path) -> None:
+    np.save(tmp_path / "few.npy", np.zeros((7, 1, 3, 84, 84), np.uint8))
+    support = ["--support", str(tmp_path / "few.npy")]
+    assert cli.main(["firmware", ZOO, "-o", str(tmp_path / "x"), *support]) == 0
+    assert "#define MODEL_OUTPUTS 20\n" in (tmp_path / "x/model.h").read_text()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

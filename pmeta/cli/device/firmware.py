@@ -52,6 +52,9 @@ def main(argv: list[str]) -> None:
     )
     target = part(config)
     path, model = open_any(config.model)
+    if config.support and config.model in zoo.names():
+        classes = len(read_samples(config.support, model).classes)
+        path, model = open_any(config.model, classes)
     samples = example_samples(config, model)
     data = path.read_bytes()
     files = write_folder(Path(config.out), data, path.stem, samples, target)
@@ -77,9 +80,9 @@ def part(config: FirmwareConfig) -> Target:
     return target
 
 
-def open_any(name: str) -> tuple[Path, DeviceModel]:
-    """A model of the zoo or a file, classifier or policy."""
-    path = zoo.find(name) if name in zoo.names() else Path(name)
+def open_any(name: str, classes: int = 1) -> tuple[Path, DeviceModel]:
+    """A model of the zoo for so many classes, or a file; classifier or policy."""
+    path = zoo.find(name, classes) if name in zoo.names() else Path(name)
     try:
         return path, load(path)
     except OSError as error:
