@@ -32,6 +32,8 @@ class ExportConfig:
     batch: int | None = 1
     """Samples that share their attention scores (gradient accumulation); None: the whole support
     set. One takes the least memory; all larger numbers take the same, a little more."""
+    model: str = ""
+    """Of a run with a network of your own: FILE.py:FUNCTION, which makes it."""
     classes: int | None = None
     """Tell up to this many classes apart: the meta-trained outputs in turn, again and again.
 
@@ -53,7 +55,7 @@ def main(argv: list[str]) -> None:
     )
     with Console(stderr=True, quiet=config.quiet).status("reading the run") as status:
         exported = export_run(
-            config.run, config.float32, config.batch, config.classes, status.update
+            config.run, config.float32, config.batch, config.classes, status.update, config.model
         )
     write_atomically(Path(config.out), exported.data)
     if config.c_array:
@@ -86,6 +88,7 @@ def export_run(
     batch: int | None = 1,
     classes: int | None = None,
     progress: Callable[[str], None] = lambda text: None,
+    model: str = "",
 ) -> Exported:
     """The best model of a run, compiled; with `classes` that many outputs."""
     if "env" in open_run(run).config():
@@ -96,10 +99,10 @@ def export_run(
         return _policy(run, batch)
     if "pooled_epochs" in open_run(run).config():
         return _recogniser(run, batch, classes)
-    trained, best = load(run, classes)
+    trained, best = load(run, classes, model)
     shape = tuple(best.info["input"])
     net, meta = restore(trained, best.tensors, shape, torch.device("cpu"))
-    kind, c = "float32" if float32 else "uint8", shape[0]
+    kind, c = "float32" if float32 or len(shape) != 3 else "uint8", shape[0]
     scale, shift = [SCALE] * c, [SHIFT] * c
     return export(
         net,

@@ -1,5 +1,7 @@
 """The command `pmeta train NAME`: meta-train, or go on where a run was stopped."""
 
+import dataclasses
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,12 +19,17 @@ from pmeta.training.pretraining.config import PretrainConfig
 
 NAMED: dict[str, Any] = {**IMAGES, **PRETRAINING, **SENSORS, **RL}
 
+OWN = ImageConfig(data="")
+"""The settings of a network of one's own, where no option changes them."""
+
 USAGE = """usage: pmeta train NAME --out RUN [--data DIR] [--method METHOD] [--tasks N] [options]
+       pmeta train FILE.py:FUNCTION --data DIR --out RUN [options]
 
 Meta-train a network, or continue the run in the folder RUN. The names are the paper's settings,
 each of which an option may change, one on the embedded set glyphs, one that pre-trains (then: pmeta
 train NAME --init RUN), and one on recordings of sensors:
   {names}
+FILE.py:FUNCTION makes a network of your own.
 
 pmeta train NAME --help lists every option with its value there."""
 
@@ -66,14 +73,17 @@ def main(argv: list[str]) -> None:
             from pmeta.report import figures  # late: matplotlib takes its time
 
             figures.run_pictures(Path(config.out))
-        _report(config.out, best)
+        _report(config.out, best, getattr(config, "model", ""))
 
 
 def parse(argv: list[str]) -> Any:
     """The configuration NAME with the options given."""
-    if argv[0] not in NAMED:
-        raise ValueError(f"the configurations are {', '.join(NAMED)}, got {argv[0]!r}.")
-    default = NAMED[argv[0]]
+    if argv[0] not in NAMED and ":" not in argv[0]:
+        raise ValueError(
+            f"the configurations are {', '.join(NAMED)}, and FILE.py:FUNCTION for a network of "
+            f"your own, got {argv[0]!r}."
+        )
+    default = NAMED.get(argv[0]) or dataclasses.replace(OWN, model=argv[0])
     return tyro.cli(
         type(default),
         default=default,
@@ -83,7 +93,7 @@ def parse(argv: list[str]) -> Any:
     )
 
 
-def _report(out: str, best: dict[str, Any]) -> None:
+def _report(out: str, best: dict[str, Any], model: str = "") -> None:
     if "val_1shot" in best:
         print(
             f"best: {best['val_1shot']:.2f} % (1-shot), {best['val_5shot']:.2f} % (5-shot) by "
@@ -91,6 +101,7 @@ def _report(out: str, best: dict[str, Any]) -> None:
         )
         print(f"kept in {out}/best.safetensors; next: pmeta train NAME --init {out}")
         return
+    own = f" --model {shlex.quote(model)}" if model else ""
     unit, score = ("", best["val_after"]) if "val_after" in best else (" %", best["val_accuracy"])
     reached = (
         f"{score:.2f} ± {best['val_ci95']:.2f}{unit} on validation after {best['tasks']} tasks"
@@ -100,4 +111,4 @@ def _report(out: str, best: dict[str, Any]) -> None:
         f"{best['exact_memory_mb']:.2f} MB)",
         file=sys.stdout,
     )
-    print(f"kept in {out}/best.safetensors; next: pmeta evaluate {out}")
+    print(f"kept in {out}/best.safetensors; next: pmeta evaluate {out}{own}")

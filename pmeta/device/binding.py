@@ -201,6 +201,18 @@ class DeviceModel:
                     self._feed(sample, lambda output, i=i: gradient(i, output))
                 self._call("pmeta_step")
 
+    def adapt_values(self, x: np.ndarray, y: np.ndarray) -> None:
+        """K steps of a regression: targets y (n, outputs), the mean of squared errors as loss."""
+        wanted = (len(x), *((self.rows,) if self.rows > 1 else ()), self.outputs)
+        y = np.asarray(y)
+        if y.shape != wanted or y.dtype.kind != "f":
+            raise ValueError(
+                f"the targets of a regression are floats of shape {wanted}, got {y.dtype} of shape "
+                f"{y.shape}."
+            )
+        share = 2 / (self.rows * self.outputs * len(x))
+        self.adapt_with(x, lambda i, output: (output - y[i].reshape(output.shape)) * share)
+
     def _feed(self, sample: np.ndarray, gradient: Any) -> None:
         out = np.empty((self._m.rows, self.outputs), np.float32)
         self._call("pmeta_forward", sample.ctypes.data, out.ctypes.data)

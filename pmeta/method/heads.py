@@ -1,5 +1,7 @@
 """A head for any number of classes: the meta-trained outputs, in turn."""
 
+from collections.abc import Sequence
+
 from torch import Tensor
 
 from pmeta.method.inner import Loss, cross_entropy
@@ -8,7 +10,9 @@ WEIGHTS = ("w/fc.weight", "w/fc.bias")
 """Of the head, in the checkpoint of either backbone for images."""
 
 
-def repeated(tensors: dict[str, Tensor], classes: int) -> dict[str, Tensor]:
+def repeated(
+    tensors: dict[str, Tensor], classes: int, names: Sequence[str] = WEIGHTS
+) -> dict[str, Tensor]:
     """A checkpoint whose head has `classes` outputs: the meta-trained ones, again and again.
 
     >>> import torch
@@ -19,7 +23,7 @@ def repeated(tensors: dict[str, Tensor], classes: int) -> dict[str, Tensor]:
     """
     if not 1 <= classes <= 65535:
         raise ValueError(f"--classes must be from 1 to 65535, got {classes}.")
-    found = {name: tensors[name] for name in WEIGHTS if name in tensors}
+    found = {name: tensors[name] for name in names if name in tensors}
     return {
         **tensors,
         **{name: w[[i % len(w) for i in range(classes)]] for name, w in found.items()},

@@ -29,6 +29,11 @@ def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:  # (B, n_way), (B,) -> (
     return F.cross_entropy(logits, y, reduction="none")
 
 
+def mse(output: Tensor, y: Tensor) -> Tensor:  # (B, ...), (B, ...) -> (B,)
+    """The loss of regression: the mean over a sample's outputs of the squared error."""
+    return (output - y).square().flatten(1).mean(1)
+
+
 class Adapted(NamedTuple):
     """What K inner steps give."""
 

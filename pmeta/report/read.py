@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pmeta.cost.ops import Op
 from pmeta.report.check import (
     COUNT,
     MAYBE_COUNT,
@@ -45,6 +46,12 @@ CELL: dict[str, Any] = {
     **dict.fromkeys(("difference?", "difference_ci95?", "difference_paper?"), NUMBER),
     "seeds": [COUNT],
     "versus?": TEXT,
+}
+OP: dict[str, Any] = {
+    **dict.fromkeys(("kind", "name"), TEXT),
+    **dict.fromkeys(("weight", "bias", "groups"), COUNT),
+    **{key: [COUNT] for key in ("x", "y", "kernel")},
+    "inputs": [NUMBER],
 }
 TABLE: dict[str, Any] = {"rows": [TEXT], "columns": [TEXT], "data": [TEXT], "cells": [CELL]}
 
@@ -187,11 +194,30 @@ def read_run(path: Path, tests: list[dict[str, Any]]) -> RunRecord:
         metrics,
         None,
         [*tests, *_evaluations(path, "after" if "env" in settings else "accuracy")],
+        own=_own_network(path) if settings.get("model") else None,
     )
     _check(record)
     failed = _json(path / "failed.json") if (path / "failed.json").exists() else {"error": ""}
     check(str(path / "failed.json"), failed, {"error": TEXT})
     return dataclasses.replace(record, best=_best(record), failed=failed["error"])
+
+
+def _own_network(path: Path) -> tuple[list[str], tuple[Op, ...]]:
+    """Layers and operations of a network that is none of the paper's."""
+    where = path / "network.json"
+    if not where.exists():
+        raise ValueError(f"a network of one's own is in {where}, which is missing: train it again.")
+    found = _json(where)
+    check(str(where), found, {"layers": [TEXT], "ops": [OP]})
+    return found["layers"], tuple(_op(op) for op in found["ops"])
+
+
+def _op(found: dict[str, Any]) -> Op:
+    known = {f.name for f in dataclasses.fields(Op)}
+    fields: dict[str, Any] = {
+        k: tuple(v) if isinstance(v, list) else v for k, v in found.items() if k in known
+    }
+    return Op(**fields)
 
 
 def _config(path: Path, settings: dict[str, Any]) -> ImageConfig | RLConfig:
@@ -214,7 +240,8 @@ def _best(run: RunRecord) -> dict[str, Any] | None:
     best = _json(path)
     shape: dict[str, Any] = {"tasks": COUNT} if run.is_rl else {"tasks": COUNT, "input": [COUNT]}
     check(str(path), best, shape)
-    if not run.is_rl and (len(best["input"]) != 3 or 0 in best["input"]):
+    images = not run.is_rl and not getattr(run.config, "model", "")
+    if images and (len(best["input"]) != 3 or 0 in best["input"]):
         raise ValueError(
             f"{path} should have channels, height and width as input, "
             f"and has {best['input']}: not ours."
@@ -235,7 +262,8 @@ def _evaluations(path: Path, score: str) -> list[dict[str, Any]]:
     for file in sorted(path.rglob("*.json")):
         content = (
             _json(file)
-            if file.name not in ("config.json", "best.json", "last.json", "failed.json")
+            if file.name
+            not in ("config.json", "best.json", "last.json", "failed.json", "network.json")
             else None
         )
         if isinstance(content, dict) and {score, "memory_mb", "gmac"} <= content.keys():

@@ -56,6 +56,8 @@ class RunRecord:
     evaluations: list[dict[str, Any]]
     failed: str = ""
     """The error that ended it, where `pmeta reproduce` noted one."""
+    own: tuple[list[str], tuple[Op, ...]] | None = None
+    """Layers and operations of a network of the user's own, as network.json has them."""
 
     @property
     def is_rl(self) -> bool:
@@ -101,6 +103,10 @@ class RunRecord:
         c = self.config
         if isinstance(c, RLConfig):
             return f"{ENV_TITLES[c.env]}, {c.episodes} episodes of {c.horizon} steps"
+        if c.model:
+            size = "x".join(map(str, self.own[1][0].x)) if self.own else ""
+            data = Path(c.data).name or c.data
+            return f"{data} {size}, {c.model}, {c.n_way}-way {c.n_shot}-shot".lstrip()
         height, width = self.image[1:] if self.image else (c.image_size, c.image_size)
         size = f"{height}x{width}" if height else "images as they are"
         backbone = BACKBONES[c.backbone] + ("" if c.channels == 32 else f" ({c.channels} channels)")
@@ -109,7 +115,7 @@ class RunRecord:
     @cached_property
     def image(self) -> tuple[int, int, int] | None:
         """(C, H, W) of a sample; None as long as nothing says so: a best model does."""
-        if isinstance(self.config, RLConfig):
+        if isinstance(self.config, RLConfig) or self.config.model:
             return None
         if self.best:
             c, h, w = self.best["input"]
@@ -136,6 +142,8 @@ class RunRecord:
         """The network for the cost model; None where the size of its input is not known yet."""
         if isinstance(self.config, RLConfig):
             return mlp(*POLICIES[MLPS[self.config.env]], steps=self.config.horizon)
+        if self.config.model:
+            return self.own[1] if self.own else None
         return network(self.config, self.image) if self.image else None
 
     @cached_property
@@ -143,6 +151,8 @@ class RunRecord:
         """The columns of alpha. A policy has a step size for its deviation, too."""
         if isinstance(self.config, RLConfig):
             return [*layer_names(self.ops or ()), "log_std"]
+        if self.config.model:
+            return self.own[0] if self.own else []
         return layer_names(network(self.config, self.image or (3, 84, 84)))
 
     @property
@@ -199,7 +209,8 @@ class RunRecord:
     @property
     def paper(self) -> PaperScore | None:
         """The paper's figures for the same, if it has them."""
-        return None if self.changes else paper_score(self.config, self.image, self.method)
+        own = getattr(self.config, "model", "")
+        return None if self.changes or own else paper_score(self.config, self.image, self.method)
 
 
 def score_of(found: dict[str, Any], source: str) -> Score:

@@ -23,6 +23,11 @@ class ImageConfig:
     init: str = ""
     """Go on from the best model of this run folder (also of a pre-training), or from a model that
     `pmeta zoo` lists."""
+    model: str = ""
+    """A network of your own in the place of --backbone: FILE.py:FUNCTION, where the function
+    returns an nn.Module and may take `classes` and `image` (channels, height, width)."""
+    for_device: bool = True
+    """Refuse a network of your own that `pmeta export` could not write, before it is trained."""
     backbone: Literal["4conv", "resnet12"] = "4conv"
     """The network."""
     channels: int = 32
@@ -257,7 +262,7 @@ def check_budget(budget: str, row: Method) -> None:
     one."""
     if budget and not row.sparse_alpha:
         raise ValueError(
-            f"--memory-budget is met by dropping layers, which {row.title} does not: use pmeta-lr "
+            f"a memory budget is met by dropping layers, which {row.title} does not: use pmeta-lr "
             "or pmeta."
         )
     if budget and parse_share(budget) is None:

@@ -2,6 +2,7 @@
 and scores it really had."""
 
 import functools
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -32,6 +33,8 @@ class TaskResult(NamedTuple):
     ratios: Tensor
     """Share of the weights of layer l that step k updates, the mean over the support set (Fig. 5).
     (K, L)"""
+    loss: float = math.nan
+    """Mean over the queries."""
 
 
 def evaluation_loop(net: Network, method: Method, batch: int | None) -> InnerLoop:
@@ -47,11 +50,19 @@ def evaluate_task(loop: InnerLoop, meta: Meta, task: tuple[Any, Any, Any, Any]) 
     adapted = loop.adapt(meta, (support_x, support_y))
     with torch.no_grad():
         output, _ = forward(loop.net, adapted.w, query_x, pool_first=loop.pool_first)
-    seen = output[
-        :, : int(support_y.max()) + 1
-    ]  # a task may have fewer classes than the network has outputs
-    accuracy = float((seen.argmax(1) == query_y).double().mean())
-    return TaskResult(accuracy, *task_cost(loop, meta, adapted.scores, len(support_x)))
+        loss = float(loop.loss(output, query_y).double().mean())
+    accuracy = _accuracy(output, support_y, query_y)
+    return TaskResult(accuracy, *task_cost(loop, meta, adapted.scores, len(support_x)), loss)
+
+
+def _accuracy(output: Any, support_y: Any, query_y: Any) -> float:
+    """The share of queries classified right; nan where the targets are no classes.
+
+    A task may have fewer classes than the network has outputs."""
+    if not isinstance(query_y, Tensor) or query_y.is_floating_point() or output.dim() != 2:
+        return math.nan
+    seen = output[:, : int(support_y.max()) + 1]
+    return float((seen.argmax(1) == query_y).double().mean())
 
 
 def task_cost(
@@ -141,6 +152,8 @@ class Summary:
     update_ratios: list[list[float]]
     """Mean over tasks, a row for each step, a column for each layer."""
     update_ratios_std: list[list[float]]
+    loss: float = math.nan
+    """Mean over the queries of all tasks."""
 
 
 def summarise(results: Iterable[TaskResult]) -> Summary:
@@ -164,4 +177,5 @@ def summarise(results: Iterable[TaskResult]) -> Summary:
         worst_gmac=float(macs.max()) / 1e9,
         update_ratios=ratios.mean(0).tolist(),
         update_ratios_std=ratios.std(0, correction=0).tolist(),
+        loss=sum(r.loss for r in results) / len(results),
     )

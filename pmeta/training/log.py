@@ -128,12 +128,16 @@ class Log:
         speed = (self.tasks_done - self.first_task) / max(time.monotonic() - self.started, 1e-9)
         parts = [f"{speed:.1f} tasks/s", f"loss {self._mean('loss'):.3f}"]
         if self.best:
-            parts.append(f"best val {self.best['val_accuracy']:.1f} %")
+            parts.append(self.best_line())
         if self.cost:
             parts.append(f"memory {self.cost.memory_mb:.2f} MB")
         if self.skipped:
             parts.append(f"[red]{self.skipped} tasks skipped[/red]")
         return "  ".join(parts)
+
+    def best_line(self) -> str:
+        """The best validation so far, for the progress bar."""
+        return f"best val {self.best['val_accuracy']:.1f} %"
 
     def _mean(self, key: str) -> float:
         return (
@@ -171,6 +175,7 @@ class Log:
             keys = ("tasks", "val_accuracy", "val_ci95", "memory_mb", "exact_memory_mb", "gmac")
             self.best = {
                 "input": list(self.outer.loop.net.ops[0].x),
+                "head": [f"w/{name}" for name in self.outer.loop.net.head.params],
                 **{key: record[key] for key in keys},
             }
         self.keep(record)

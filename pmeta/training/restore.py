@@ -18,7 +18,7 @@ from pmeta.network.layers import Network
 from pmeta.training.config import ImageConfig
 from pmeta.training.evaluate import Summary, TaskResult, evaluate_task, evaluation_loop, summarise
 from pmeta.training.run_folder import Checkpoint, open_run, restored
-from pmeta.training.train import build, choose_device, task
+from pmeta.training.train import build, choose_device, fewer_ways, task
 from pmeta.training.workers import Group
 
 
@@ -45,6 +45,8 @@ class EvaluateConfig:
     """Support samples of each class; by default as in training."""
     n_query: int | None = None
     """Query samples of each class; by default as in training."""
+    model: str = ""
+    """Of a run with a network of your own: FILE.py:FUNCTION, which makes it."""
     classes: int | None = None
     """Give the head this many outputs, the meta-trained ones in turn; None: those of training."""
     seed: int = 1
@@ -68,8 +70,10 @@ class EvaluateConfig:
             )
 
 
-def load(path: str, classes: int | None = None) -> tuple[ImageConfig, Checkpoint]:
-    """The settings of a run and its best checkpoint; with `classes` that many outputs."""
+def load(path: str, classes: int | None = None, model: str = "") -> tuple[ImageConfig, Checkpoint]:
+    """The settings of a run and its best checkpoint; with `classes` that many outputs.
+
+    The code of a network of one's own runs only where `model` names it."""
     run = open_run(path)
     config, best = run.settings(ImageConfig), run.load("best")
     if best is None:
@@ -77,19 +81,45 @@ def load(path: str, classes: int | None = None) -> tuple[ImageConfig, Checkpoint
             f"{path} has no best model yet: it is chosen from the validations after --freeze-at; "
             "go on with pmeta train."
         )
-    if len(best.info.get("input", ())) != 3:
+    config = with_model(config, path, model)
+    if not best.info.get("input") or (len(best.info["input"]) != 3 and not config.model):
         raise ValueError(
             f"the best model of {path} does not say which images it takes, an older release "
             "wrote it: train again."
         )
     if classes is not None:
-        best = best._replace(tensors=heads.repeated(best.tensors, classes))
+        names = best.info.get("head", heads.WEIGHTS)
+        best = best._replace(tensors=heads.repeated(best.tensors, classes, names))
         config = dataclasses.replace(config, n_way=classes)
     return config, best
 
 
-def open_for(config: ImageConfig, split: str, data: str, image: tuple[int, int, int]) -> ImageSet:
-    """Images of any data set in the shape (C, H, W) that a run's network takes."""
+def with_model(config: ImageConfig, path: str, model: str) -> ImageConfig:
+    """The settings of a run, whose own network `model` makes."""
+    if model and not config.model:
+        raise ValueError(f"{path} has a backbone of ours, got --model {model}: leave it out.")
+    if config.model and not model:
+        raise ValueError(
+            f"the network of {path} was made by {config.model}, code that runs only where you name "
+            f"it: give --model {config.model}."
+        )
+    return dataclasses.replace(config, model=model)
+
+
+def open_for(
+    config: ImageConfig,
+    split: str,
+    data: str,
+    image: tuple[int, int, int],
+    fewer: bool = False,
+) -> ImageSet:
+    """Images of any data set in the shape (C, H, W) that a run's network takes, for tasks of its
+    settings; with `fewer`, of as many classes as there are."""
+    if len(image) != 3 or not (data or config.data):
+        raise ValueError(
+            "tasks are drawn from a folder of pictures, and this run was trained on others: give "
+            "--data DIR, or evaluate it in Python (Learner.evaluate)."
+        )
     channels, height, width = image
     if data in ("", config.data):  # as they were decoded for the training
         images = open_split(config.data, split, config.image_size)
@@ -101,7 +131,8 @@ def open_for(config: ImageConfig, split: str, data: str, image: tuple[int, int, 
             f"the network takes images of {wanted} (channels, height, width), those of "
             f"{images.name} are {found}: choose other data."
         )
-    check_enough(images, config.n_way, config.n_shot, config.n_query)
+    drawn = fewer_ways(config, images) if fewer else config
+    check_enough(images, drawn.n_way, config.n_shot, config.n_query)
     return images
 
 
@@ -115,7 +146,7 @@ def restore(
 
 def prepare(group: Group, config: EvaluateConfig) -> tuple[list[str], Callable[[int], TaskResult]]:
     """The names of the layers, and what adapts the best model of a run to the task of a number."""
-    trained, best = group.from_first(lambda: load(config.run, config.classes))
+    trained, best = group.from_first(lambda: load(config.run, config.classes, config.model))
     asked = {key: getattr(config, key) for key in ("n_way", "n_shot", "n_query")}
     drawn = dataclasses.replace(trained, **{k: n for k, n in asked.items() if n is not None})
     if trained.head == "prototype":
@@ -131,7 +162,8 @@ def prepare(group: Group, config: EvaluateConfig) -> tuple[list[str], Callable[[
             "give another --seed."
         )
     device, image = choose_device(config.device, group.rank), tuple(best.info["input"])
-    images = open_for(drawn, config.split, config.data, image)
+    images = open_for(drawn, config.split, config.data, image, fewer=config.n_way is None)
+    drawn = fewer_ways(drawn, images)
     net, meta = restore(trained, best.tensors, image, device)
     loop = evaluation_loop(net, trained.method_row(), config.batch)
     if config.classes is not None:

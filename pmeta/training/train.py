@@ -8,8 +8,6 @@ import torch
 from pmeta.data.tasks import ImageSet, Task, check_enough, open_split, sample_task
 from pmeta.method.inner import InnerLoop
 from pmeta.method.learned import Meta, init_meta
-from pmeta.method.memory_budget import live_cost
-from pmeta.method.meta_gradient import MetaGradient
 from pmeta.method.outer import Outer, Schedule
 from pmeta.method.step_sizes import freeze
 from pmeta.network.backbones import FourConv, ResNet12, initialise
@@ -20,7 +18,9 @@ from pmeta.training.config import ImageConfig, defaults
 from pmeta.training.equalise import equalised
 from pmeta.training.evaluate import TaskResult, evaluate_task, evaluation_loop
 from pmeta.training.log import Log
+from pmeta.training.loop import meta_train
 from pmeta.training.mixture import check_sizes, training_task
+from pmeta.training.own_model import check_device, check_outputs, make_model, write_network
 from pmeta.training.pretraining.config import PretrainConfig
 from pmeta.training.run_folder import Run
 from pmeta.training.start import initial, start_from
@@ -42,6 +42,8 @@ def train(group: Group, config: ImageConfig) -> dict[str, Any]:
         images = {split: open_images(config, split) for split in ("train", "val")}
         check_sizes(config, images["train"])
         net, meta = build(config, images["train"].shape, device)
+        if config.model and group.rank == 0:
+            write_network(run, net)
         meta = first_meta(group, run, config, net, meta, images["train"])
         method, samples = config.method_row(), config.n_way * config.n_shot
         reads = Sample(images["train"].shape, "uint8")
@@ -50,20 +52,13 @@ def train(group: Group, config: ImageConfig) -> dict[str, Any]:
         small = config.freeze_below * config.alpha_0
         choose = choose or (lambda meta: freeze(meta, small))
         outer = Outer(training_loop(net, config), meta, schedule(config), choose)
-        with Log(run, group, config, outer) as log:
-            while outer.done < config.updates:
-                first = outer.done * config.meta_batch
-                numbers = range(first, min(first + config.meta_batch, config.tasks))
-                tasks = (
-                    training_task(config, images["train"], i, device) for i in group.share(numbers)
-                )
-                g = add_up(group, outer.gradient(tasks))
-                outer.update(g)
-                log.update(g, live_cost(net, outer.meta, method, samples))
-                if log.epoch_ends():
-                    log.epoch(validate(group, net, outer.averaged(), config, images["val"], device))
-                log.checkpoint()
-    return log.best
+        unseen = fewer_ways(config, images["val"])
+        return meta_train(
+            Log(run, group, config, outer),
+            lambda i: training_task(config, images["train"], i, device),
+            lambda: validate(group, net, outer.averaged(), unseen, images["val"], device),
+            samples,
+        )
 
 
 def choose_device(name: str, rank: int) -> torch.device:
@@ -78,8 +73,19 @@ def choose_device(name: str, rank: int) -> torch.device:
 def open_images(config: ImageConfig, split: str) -> ImageSet:
     """A split of the run's data, with enough of them for its tasks."""
     images = open_split(config.data, split, config.image_size)
-    check_enough(images, config.n_way, config.n_shot, config.n_query)
+    drawn = fewer_ways(config, images) if split == "val" else config
+    check_enough(images, drawn.n_way, config.n_shot, config.n_query)
     return images
+
+
+def fewer_ways(config: ImageConfig, images: ImageSet) -> ImageConfig:
+    """The settings for tasks of unseen classes, of which there may be fewer than in training."""
+    if len(images.classes) < 2:
+        raise ValueError(
+            f"a task tells at least 2 classes apart, {images.name} has {len(images.classes)}: add "
+            "classes."
+        )
+    return dataclasses.replace(config, n_way=min(config.n_way, len(images.classes)))
 
 
 def build(
@@ -87,8 +93,16 @@ def build(
 ) -> tuple[Network, Meta]:
     """The network of a run, and what is trained of it as it is before the training."""
     generator = torch.Generator().manual_seed(config.seed)
-    model = new_model(config, config.n_way, image, config.norm, generator, config.embedding)
-    net = take_in(model.to(device), torch.zeros(1, *image, device=device), batch_norm=True)
+    example = torch.zeros(1, *image)
+    if config.model:
+        model = make_model(config.model, config.n_way, image, config.seed)
+        if config.for_device:
+            check_device(model, example, "train it for elsewhere with --no-for-device")
+    else:
+        model = new_model(config, config.n_way, image, config.norm, generator, config.embedding)
+    net = take_in(model.to(device), example.to(device), batch_norm=not config.model)
+    if config.model:
+        check_outputs(net, config.model, config.n_way)
     args = (config.method_row(), config.inner_steps, config.alpha_0, generator, config.head)
     meta = init_meta(net, *args)
     return net, dataclasses.replace(meta.map(lambda t: t.to(device)), mask=meta.mask.to(device))
@@ -105,7 +119,7 @@ def first_meta(
     if found is None:
         return meta
     meta = start_from(net, meta, found, config.init)
-    if meta.head and "alpha" not in found.tensors:
+    if meta.head and "alpha" not in found.tensors and not config.model:
         meta = dataclasses.replace(meta, w=equalised(net, meta.w, images, config.backbone))
     return meta
 
@@ -164,17 +178,6 @@ def task(
         config.n_query,
     )
     return Task(*(t.to(device) for t in drawn))
-
-
-def add_up(group: Group, g: MetaGradient) -> MetaGradient:
-    """The sum of the meta-gradients of all processes."""
-    counts = {
-        name: torch.tensor(float(getattr(g, name)), dtype=torch.float64)
-        for name in ("loss", "correct", "tasks", "skipped")
-    }
-    total = group.add({**g.gradients, **{f"count/{name}": t for name, t in counts.items()}})
-    loss, correct, tasks, skipped = (float(total.pop(f"count/{name}")) for name in counts)
-    return MetaGradient(total, loss, correct, int(tasks), int(skipped))
 
 
 def validate(

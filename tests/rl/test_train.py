@@ -400,7 +400,7 @@ def test_the_papers_settings_have_names():
         ({"method": "maml--"}, "method must be one of maml"),
         (
             {"method": "maml", "memory_budget": "1MB"},
-            "--memory-budget is met by dropping layers, which MAML does not",
+            "a memory budget is met by dropping layers, which MAML does not",
         ),
     ],
 )

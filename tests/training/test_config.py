@@ -111,7 +111,7 @@ nan = float("nan")
         ),
         (
             {"method": "maml", "memory_budget": "1MB"},
-            "--memory-budget is met by dropping layers, which MAML does not: use pmeta-lr or "
+            "a memory budget is met by dropping layers, which MAML does not: use pmeta-lr or "
             "pmeta.",
         ),
         (

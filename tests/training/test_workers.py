@@ -20,7 +20,8 @@ from pmeta.method.meta_gradient import MetaGradient, TaskGradients
 from pmeta.method.outer import Outer
 from pmeta.training import workers
 from pmeta.training.config import ImageConfig, parse_bytes
-from pmeta.training.train import add_up, build, task, training_loop
+from pmeta.training.loop import add_up
+from pmeta.training.train import build, task, training_loop
 from pmeta.training.workers import Group
 
 TINY = ImageConfig(image_size=None, channels=8, groups=4, inner_steps=2, n_query=2, alpha_0=0.1)

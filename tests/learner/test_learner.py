@@ -24,9 +24,8 @@ SHAPE = (2, 9)
 
 def learner(method: str) -> Learner:
     model = nets.initialise(nets.Signal(), nets.generator()).double()
-    return Learner(
-        model, torch.zeros(1, *SHAPE, dtype=torch.float64), method, inner_steps=2, alpha_0=0.1
-    )
+    example = torch.zeros(1, *SHAPE, dtype=torch.float64)
+    return Learner(model, example, method, inner_steps=2, alpha_0=0.1, for_device=False)
 
 
 def tasks(n: int) -> list[AnyTask]:
@@ -112,6 +111,7 @@ def test_a_method_of_ones_own_and_a_loss_of_ones_own() -> None:
         2,
         0.1,
         loss=squares,
+        for_device=False,
     )
     alpha = found.meta.alpha.clone()
     found.meta_train(iter(tasks(2)), n_tasks=2, meta_batch=1, progress=False)
