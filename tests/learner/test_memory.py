@@ -76,7 +76,7 @@ def test_the_cost_says_the_bytes_of_the_device_first() -> None:
         f"{learner.arena_bytes:,} bytes on the device to adapt ({share} of MAML's "
         f"{learner.maml_arena_bytes:,})"
     )
-    assert re.fullmatch(r"\d of 10 step sizes are above zero", second)
+    assert re.fullmatch(r"\d of 8 step sizes are above zero", second)
     assert third.startswith(f"in the paper's accounting {cost.memory_mb:.3f} MB")
     elsewhere = made(for_device=False).cost(samples=3)
     assert str(elsewhere).startswith("not for the device\n")

@@ -5,9 +5,10 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 import tyro
 
-from pmeta import zoo
+from pmeta import Learner, device, zoo
 from pmeta.cli import main
 from pmeta.cli.train import parse
 from pmeta.reproduce.config import ReproduceConfig, choose
@@ -18,10 +19,19 @@ BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.M | re.S)
 COMMANDS = [line for kind, block in BLOCKS if not kind for line in block.splitlines()]
 
 
-def test_python_example_runs_and_prints_accuracy_and_memory(capsys):
+def test_python_example_saves_at_least_half_of_the_bytes_of_maml(capsys, tmp_path):
     (code,) = [block for kind, block in BLOCKS if kind == "python"]
-    exec(compile(code, "README.md", "exec"), {"__name__": "readme"})
-    assert re.search(r"^\d+% with at most 0\.\d+ MB$", capsys.readouterr().out, re.M)
+    names = {"__name__": "readme"}
+    exec(compile(code, "README.md", "exec"), names)
+    printed = re.search(r"^\d+% in ([\d,]+) bytes, MAML: ([\d,]+)$", capsys.readouterr().out, re.M)
+    ours, maml = (int(number.replace(",", "")) for number in printed.groups())
+    assert ours <= maml / 2
+    learner = names["learner"]
+    learner.export(tmp_path / "mine.pmeta", pixels=True)
+    assert device.load(tmp_path / "mine.pmeta").arena_bytes == ours <= 80_000
+    other = Learner(names["model"], torch.zeros(1, 1, 28, 28), "maml", inner_steps=3)
+    other.export(tmp_path / "maml.pmeta", pixels=True)
+    assert device.load(tmp_path / "maml.pmeta").arena_bytes == maml
 
 
 @pytest.mark.parametrize("line", [line for line in COMMANDS if line.startswith("pmeta cost")])
