@@ -174,7 +174,7 @@ def not_in_place(model: nn.Module) -> None:
     """Have activations give a new tensor."""
     for module in model.modules():
         if getattr(module, "inplace", False) is True:
-            module.inplace = False
+            module.__dict__["inplace"] = False
 
 
 def _replace(model: nn.Module, name: str, new: nn.Module) -> None:

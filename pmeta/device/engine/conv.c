@@ -260,16 +260,20 @@ void pmeta_conv_rows(float *y, const pmeta_source *x, const float *w, const floa
 {
     const int per_group = g->c_out / g->groups, c = g->c_in / g->groups;
     const int first = row * g->wo, end = minimum(row + rows, g->ho) * g->wo;
+    const int top = window ? row * g->sh - g->ph : 0,
+              held = window ? (rows - 1) * g->sh + g->dh * (g->kh - 1) + 1 : g->h;
     const size_t depth = (size_t)c * g->kh * g->kw, plane = (size_t)rows * g->wo;
+    if (c == 1 && !x->u8 && !x->gamma) {
+        pmeta_depthwise(y, x->data, w, bias, g, f0, f_count, row, rows, top, held);
+        return;
+    }
     for (int f = 0; f < f_count;) {
         const int group = (f0 + f) / per_group,
                   count = minimum(f_count - f, (group + 1) * per_group - f0 - f);
         patches q = input_patches(g, group * c, c);
         q.pixels = end;
-        if (window) {
-            q.top = row * g->sh - g->ph;
-            q.held = (rows - 1) * g->sh + g->dh * (g->kh - 1) + 1;
-        }
+        q.top = top;
+        q.held = held;
         for (int p = first; p < end; p += strip) {
             const int n = minimum(strip, end - p);
             gather(scratch, x, &q, p, n);

@@ -61,6 +61,11 @@ void pmeta_conv(float *y, const pmeta_source *x, const float *w, const float *bi
 void pmeta_conv_rows(float *y, const pmeta_source *x, const float *w, const float *bias,
                      float *scratch, const pmeta_geom *g, int f0, int f_count, int strip, int row,
                      int rows, int window);
+/* The same where every output channel reads one input channel, of which x holds `held` rows from
+ * row `top` on. */
+void pmeta_depthwise(float *y, const float *x, const float *w, const float *bias,
+                     const pmeta_geom *g, int f0, int f_count, int row, int rows, int top,
+                     int held);
 void pmeta_conv_bw_w(float *acc, const float *gy, const pmeta_source *x, const float *gamma_bw,
                      float *scratch, const pmeta_geom *g, int strip);
 void pmeta_conv_bw_w_part(float *acc, const float *gy, const pmeta_source *x, const float *gamma_bw,
