@@ -2,6 +2,7 @@
 zoo."""
 
 import dataclasses
+import json
 import shutil
 import sys
 import tempfile
@@ -50,6 +51,8 @@ class AddConfig:
     """Validation tasks to measure each on; with many classes a quarter of them."""
     n_query: int = 15
     """Their queries of each class."""
+    engine: str = ""
+    """A file of benchmarks/shots.py, which becomes a table of the card."""
     workers: int = 1
     """Processes."""
     folder: str = str(zoo.FOLDER)
@@ -101,6 +104,9 @@ def add_still(config: AddConfig, run: str) -> dict[str, Any]:
     )
     card["data"] = data
     card["evaluation"]["n_query"] = config.n_query
+    if config.engine:
+        found = json.loads(Path(config.engine).read_text())
+        card["engine"] = {key: found[key] for key in ("arena_bytes", "queries", "seed", "cells")}
     folder, cards = Path(config.folder), Path(config.cards)
     make_folder(folder)
     make_folder(cards)

@@ -17,7 +17,7 @@ def text(card: dict[str, Any]) -> str:
     parts = [
         f"# {card['name']}",
         *introduction(card),
-        *("## Accuracy", accuracy(card), *commands(card)),
+        *("## Accuracy", accuracy(card), *commands(card), *grid(card)),
         *("## Memory", theory(card), files(card), updates(card)),
         *("## Training", schedule(card), commands_of_training(card)),
         *("## Licence", LICENCE),
@@ -90,6 +90,32 @@ def commands(card: dict[str, Any]) -> list[str]:
         f"```\n{evaluate} --tasks {e['tasks']}\n{evaluate} --tasks {e['many']['tasks']} --n-way "
         f"{many} --classes "
         f"{card['files'][1]['outputs']}\n```",
+    ]
+
+
+def grid(card: dict[str, Any]) -> list[str]:
+    """Classes by samples in the engine, where it was measured, with the same tasks in a row."""
+    found = card.get("engine")
+    if not found:
+        return []
+    titles = {
+        "steps": "all steps",
+        "head": "steps on the head alone",
+        "none": "no step (ProtoNet, same weights)",
+    }
+    used = [name for name in titles if name in found["cells"][0]]
+    rows = [
+        [str(c["n_way"]), str(c["n_shot"]), f"{c['tasks']:,}"]
+        + [f"{c[name][0]:.1f} ± {c[name][1]:.1f} %" for name in used]
+        for c in found["cells"]
+    ]
+    arenas = ", ".join(f"{titles[name]} {found['arena_bytes'][name]:,}" for name in used)
+    outputs = max(c["n_way"] for c in found["cells"])
+    return [
+        "In the C engine, validation classes, one sample at a time:",
+        table(["classes", "samples of each", "tasks", *(titles[name] for name in used)], rows),
+        f"Arena of the file for {outputs} classes, in bytes: {arenas}.\n"
+        "`python benchmarks/shots.py` gives such a table.",
     ]
 
 
