@@ -18,7 +18,7 @@ from pmeta.data.tasks import SCALE, SHIFT
 from pmeta.learner.checks import Expected, check_model, loss_of
 from pmeta.learner.cost import LearnerCost
 from pmeta.learner.fit import fit_run, results, settings
-from pmeta.learner.tasks import Numbered, Tasks, how_many
+from pmeta.learner.tasks import Numbered, Tasks, check_sendable, how_many
 from pmeta.method import methods
 from pmeta.method.inner import InnerLoop, Loss, cross_entropy
 from pmeta.method.learned import Meta, init_meta
@@ -99,6 +99,10 @@ class Learner:
         if for_device:
             self._check_device(example)
         self.choose(0.0)  # a budget that is too small is told now
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What goes to another process: plans are made again there."""
+        return {**self.__dict__, "_planned": {}}
 
     def _check_device(self, example: Tensor) -> None:
         with self.evaluating():
@@ -186,6 +190,9 @@ class Learner:
             raise ValueError("the best model is chosen on val_tasks, got none: hold some back.")
         for i, task in enumerate(unseen):
             self.expected.check_task(task, f"validation task {i}")
+        numbered = Numbered(train_tasks, total)
+        if workers > 1:
+            check_sendable((self, numbered, unseen))
         config = settings(
             self,
             unseen[0],
@@ -197,7 +204,7 @@ class Learner:
             tensorboard=tensorboard,
             **schedule,
         )
-        best = processes.run(fit_run, (self, config, Numbered(train_tasks, total), unseen), workers)
+        best = processes.run(fit_run, (self, config, numbered, unseen), workers)
         if processes.is_first():
             self.load(out)
             self._advise(True)

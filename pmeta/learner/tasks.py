@@ -1,5 +1,6 @@
 """Tasks by number, from what a user has: a sequence, a function of the number, or an iterator."""
 
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from typing import Any
 
@@ -22,6 +23,18 @@ def how_many(tasks: Any, n_tasks: int | None, meta_batch: int) -> int:
             f"meta_batch={meta_batch}."
         )
     return total
+
+
+def check_sendable(work: Any) -> None:
+    """Raise ValueError unless other processes can be given the model and its tasks."""
+    try:
+        pickle.dumps(work)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise ValueError(
+            f"with workers above 1 the model, the loss and the tasks go to other processes, and "
+            f"one of them cannot ({error}): define functions and classes at the top of a module, "
+            "and give the tasks as a list or as such a function."
+        ) from None
 
 
 class Numbered:

@@ -187,6 +187,11 @@ def read_run(path: Path, tests: list[dict[str, Any]]) -> RunRecord:
     run = Run(path)
     settings = run.config()
     config, metrics = _config(path, settings), run.metrics()
+    if metrics and "val_loss" in metrics[0] and "val_accuracy" not in metrics[0]:
+        raise ValueError(
+            f"a report shows accuracies and returns, and {path} has losses of a regression: leave "
+            "it out, its figures are in metrics.jsonl."
+        )
     record = RunRecord(
         path,
         config,

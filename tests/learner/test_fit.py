@@ -95,6 +95,10 @@ def test_a_regression_by_name_also_on_the_device(tmp_path: Path) -> None:
     metrics = Run(tmp_path / "run").metrics()
     assert best["val_loss"] == min(m["val_loss"] for m in metrics if m["frozen"])
     assert found.evaluate(unseen).loss == pytest.approx(best["val_loss"], rel=1e-5)
+    with pytest.raises(
+        ValueError, match=r"^a report shows accuracies and returns, .*run has losses"
+    ):
+        read_run(tmp_path / "run", [])
     x, y, query, _ = values(7)
     found.export(tmp_path / "model.pmeta")
     model = device.load(tmp_path / "model.pmeta")
@@ -106,6 +110,20 @@ def test_a_regression_by_name_also_on_the_device(tmp_path: Path) -> None:
     )
     with pytest.raises(ValueError, match=message):
         model.adapt_values(x.numpy(), np.zeros(6, np.int64))
+
+
+def test_two_processes_do_what_one_does(tmp_path: Path) -> None:
+    given = [classes(i) for i in range(6)]
+    one, two = learner(), learner()
+    one.fit(given, VAL, tmp_path / "one", **SMALL)
+    print(two.cost(samples=6))  # what was planned stays here
+    two.fit(given, VAL, tmp_path / "two", workers=2, **SMALL)
+    last = [tensors(tmp_path / name) for name in ("one", "two")]
+    for name, t in last[0].items():
+        torch.testing.assert_close(last[1][name], t, rtol=1e-3, atol=1e-5)
+    message = r"^with workers above 1 the model, the loss and the tasks go to other processes, and"
+    with pytest.raises(ValueError, match=message):
+        learner().fit(lambda i: given[i], VAL, tmp_path / "more", workers=2, **SMALL)
 
 
 def test_tasks_by_number() -> None:

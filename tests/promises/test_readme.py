@@ -5,7 +5,6 @@ import re
 from pathlib import Path
 
 import pytest
-import torch
 import tyro
 
 from pmeta import Learner, device, zoo
@@ -29,7 +28,7 @@ def test_python_example_saves_at_least_half_of_the_bytes_of_maml(capsys, tmp_pat
     learner = names["learner"]
     learner.export(tmp_path / "mine.pmeta", pixels=True)
     assert device.load(tmp_path / "mine.pmeta").arena_bytes == ours <= 80_000
-    other = Learner(names["model"], torch.zeros(1, 1, 28, 28), "maml", inner_steps=3)
+    other = Learner(names["net"], names["example"], "maml", inner_steps=3)
     other.export(tmp_path / "maml.pmeta", pixels=True)
     assert device.load(tmp_path / "maml.pmeta").arena_bytes == maml
 
