@@ -31,6 +31,12 @@ def test_options_change_a_named_configuration() -> None:
     assert config == expected
 
 
+def test_a_network_of_ones_own() -> None:
+    config = parse(["my_model.py:make_net", "--data", "DIR", "--out", "RUN", "--no-for-device"])
+    expected = ImageConfig(data="DIR", out="RUN", model="my_model.py:make_net", for_device=False)
+    assert config == expected
+
+
 def told(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
     """Exit code, output, error of `pmeta train`."""
     try:
@@ -83,7 +89,10 @@ def test_mistakes_on_the_command_line_exit_2_with_a_message(
         "--out runs/first.\n"
     )
     assert told(capsys, GLYPHS) == (2, "", message)
-    message = f"pmeta: error: the configurations are {', '.join(NAMED)}, got 'glyphs'.\n"
+    message = (
+        f"pmeta: error: the configurations are {', '.join(NAMED)}, and FILE.py:FUNCTION for a "
+        "network of your own, got 'glyphs'.\n"
+    )
     assert told(capsys, "glyphs", "--out", "x") == (2, "", message)
     for words, told_why in (
         ("--groups 5", "--groups must divide --channels, got 5 groups for 32 channels."),
