@@ -22,6 +22,7 @@ from pmeta.compiler.arena import Arena
 from pmeta.compiler.export import export
 from pmeta.data.tasks import Task, open_split
 from pmeta.method.arena_budget import fit_arena
+from pmeta.method.inner import InnerLoop
 from pmeta.method.learned import Meta, init_meta
 from pmeta.method.outer import Outer, Schedule
 from pmeta.network.efficientnet import SCALE, SHIFT, efficientnet_lite0
@@ -39,6 +40,8 @@ class Config:
     """Folder of classes, ROOT/{train,val}/CLASS/*.jpg."""
     budget: str = "4MB"
     """Arena of the device."""
+    keep_below: str = "block11"
+    """Keep the features below this stage, even if the budget could reach further down."""
     image_size: int = 112
     """Pixels a side."""
     n_way: int = 5
@@ -69,6 +72,23 @@ class Config:
     """File for the device."""
 
 
+@dataclass
+class Upper:
+    """What lies above the features, with a head from prototypes."""
+
+    net: Network
+    method: pmeta.Method
+    meta: Meta
+
+    @property
+    def loop(self) -> InnerLoop:
+        return InnerLoop(self.net, self.method, replay=False)
+
+    def predict(self, w: Weights, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            return torch.func.functional_call(self.net.model, w, (x,))
+
+
 def main() -> None:
     """The whole of it."""
     config = tyro.cli(Config)
@@ -79,11 +99,12 @@ def main() -> None:
     first = init_meta(net, method, config.steps, config.alpha_0, torch.Generator().manual_seed(0))
     arena = Arena(net, first, method, example.shape[1:], input_type="uint8")
     budget = parse_bytes(config.budget)
-    at = lowest_stage(model, net, arena.bytes, budget)
-    lower, upper = cut(model, at)
     names = [name for name, _ in model.named_children()]
+    at = max(lowest_stage(model, net, arena.bytes, budget), names.index(config.keep_below))
+    lower, upper = cut(model, at)
     print(
-        f"{config.budget} reach down to {names[at]}; MAML takes {arena.bytes(first.mask):,} bytes"
+        f"{config.budget} are spent from {names[at]} on; all layers would take "
+        f"{arena.bytes(torch.ones_like(first.mask)):,} bytes"
     )
     splits = {
         split: cache_features(
@@ -92,9 +113,10 @@ def main() -> None:
         for split in ("train", "val")
     }
     features = torch.zeros(1, *splits["train"].images.shape[1:])
-    learner = pmeta.Learner(
-        upper, features, "pmeta-lr", config.steps, config.alpha_0, head="prototype", replay=False
-    )
+    part = take_in(upper, features)
+    generator = torch.Generator().manual_seed(0)
+    meta = init_meta(part, method, config.steps, config.alpha_0, generator, "prototype")
+    learner = Upper(part, method, meta)
     sizes = (config.n_way, config.n_shot, config.n_query)
     tasks = (sample_features(splits["train"], 0, i, *sizes) for i in range(config.tasks))
     in_whole = [net.index(layer.name) for layer in learner.net.layers]
@@ -117,7 +139,7 @@ def main() -> None:
 
 def train(
     config: Config,
-    learner: pmeta.Learner,
+    learner: Upper,
     tasks: Iterator[Task],
     fitting: Callable[[Meta], Meta],
 ) -> Meta:
@@ -136,7 +158,7 @@ def train(
 
 
 def compare(
-    config: Config, learner: pmeta.Learner, tasks: Sequence[Task], taken: Callable[[Tensor], int]
+    config: Config, learner: Upper, tasks: Sequence[Task], taken: Callable[[Tensor], int]
 ) -> None:
     """p-Meta and the controls on the same tasks: accuracy with CI95, and the arena of each."""
     layers, meta, steps = learner.net.layers, learner.meta, config.steps
@@ -155,16 +177,14 @@ def compare(
         print(f"{title}: {interval(right)}, {size}", flush=True)
     right = []
     for task in tasks:
-        w = learner.adapt(task.support_x, task.support_y, batch=None)
+        w = learner.loop.adapt(meta, (task.support_x, task.support_y)).w
         right.append(share_right(learner, w, task))
     print(f"p-Meta: {interval(right)}, {taken(meta.updates()):,} bytes", flush=True)
     live = meta.updates().any(0).tolist()
     print("updated:", ", ".join(layer.name for layer, up in zip(layers, live, strict=True) if up))
 
 
-def accuracy(
-    learner: pmeta.Learner, task: Task, updated: Sequence[str], steps: int, rate: float
-) -> float:
+def accuracy(learner: Upper, task: Task, updated: Sequence[str], steps: int, rate: float) -> float:
     """Of plain gradient steps on some parameters, from prototypes on."""
     with torch.no_grad():
         w = learner.loop.start(learner.meta, (task.support_x, task.support_y))
@@ -177,7 +197,7 @@ def accuracy(
     return share_right(learner, w, task)
 
 
-def share_right(learner: pmeta.Learner, w: Weights, task: Task) -> float:
+def share_right(learner: Upper, w: Weights, task: Task) -> float:
     guess = learner.predict(w, task.query_x).argmax(1)
     return float((guess == task.query_y).float().mean())
 
@@ -188,7 +208,7 @@ def interval(shares: Sequence[float]) -> str:
     return f"{100 * float(t.mean()):.1f} ± {196 * float(t.std()) / math.sqrt(len(t)):.1f} %"
 
 
-def write(config: Config, net: Network, first: Meta, learner: pmeta.Learner) -> None:
+def write(config: Config, net: Network, first: Meta, learner: Upper) -> None:
     """The whole network for the device, with the step sizes that were learned."""
     alpha, mask = torch.zeros_like(first.alpha), torch.zeros_like(first.mask)
     for j, layer in enumerate(learner.net.layers):

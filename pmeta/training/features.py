@@ -36,23 +36,15 @@ def lowest_stage(
 ) -> int:
     """The number of the lowest stage with a layer that alone fits in `budget` bytes of arena.
 
-    Stages are tried from the last one on, up to the first in which nothing fits: updating a layer
-    further down takes the gradient through all stages above it."""
-    found = len(model)
-    for i, (name, _) in reversed(list(enumerate(model.named_children()))):
+    Below it nothing can be updated, whatever meta-training learns."""
+    for i, (name, _) in enumerate(model.named_children()):
         own = [layer.name == name or layer.name.startswith(f"{name}.") for layer in net.layers]
         alone = [torch.arange(len(own)) == j for j, mine in enumerate(own) if mine]
-        if not alone:
-            continue
-        if not any(arena(mask[None]) <= budget for mask in alone):
-            break
-        found = i
-    if found == len(model):
-        raise ValueError(
-            f"a budget of {budget:,} bytes is too small to update any layer of the last stage: "
-            "give more."
-        )
-    return found
+        if any(arena(mask[None]) <= budget for mask in alone):
+            return i
+    raise ValueError(
+        f"a budget of {budget:,} bytes is too small to update any layer of the network: give more."
+    )
 
 
 def cut(model: nn.Module, at: int) -> tuple[nn.Sequential, nn.Sequential]:
