@@ -14,6 +14,7 @@ from pmeta.network.layers import Network
 from pmeta.network.take_in import take_in
 from pmeta.rl.config import RLConfig
 from pmeta.rl.train import build, make_env
+from pmeta.sensors.net import SensorNet
 
 
 def written(model: nn.Module, shape: tuple[int, ...], live: Sequence[str], steps: int) -> bytes:
@@ -33,19 +34,6 @@ def only(net: Network, meta: Meta, live: Sequence[str]) -> Meta:
     return Meta(meta.w, meta.alpha, meta.attention, meta.updates())
 
 
-def sensor() -> nn.Module:
-    """Windows of 128 readings of 6 axes: three blocks of conv, norm, ReLU and pool."""
-    layers: list[nn.Module] = []
-    for c_in, c_out in ((6, 32), (32, 32), (32, 64)):
-        layers += [
-            nn.Conv1d(c_in, c_out, 5, padding=2),
-            nn.GroupNorm(4, c_out),
-            nn.ReLU(),
-            nn.MaxPool1d(2),
-        ]
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(64, 5))
-
-
 def policy() -> bytes:
     """2D navigation: two hidden layers of 100, an episode of 100 observations."""
     config = RLConfig(method="pmeta")
@@ -55,6 +43,6 @@ def policy() -> bytes:
 
 
 MODELS: dict[str, Callable[[], bytes]] = {
-    "sensor": lambda: written(sensor(), (6, 128), ("8", "14"), 3),
+    "sensor": lambda: written(SensorNet(6, 128, 5), (6, 128), ("conv3", "fc"), 3),
     "policy": policy,
 }
