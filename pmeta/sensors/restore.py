@@ -5,12 +5,12 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from pmeta.compiler.export import Exported, export
+from pmeta.data.recordings.windows import Windowing
 from pmeta.device.format import facts, with_facts
 from pmeta.method.learned import Meta
 from pmeta.network.layers import Network
 from pmeta.sensors.config import SensorConfig
 from pmeta.sensors.train import build
-from pmeta.sensors.windows import Windowing
 from pmeta.training.run_folder import Run, restored
 
 

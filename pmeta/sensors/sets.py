@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pmeta.sensors.recordings import Recording, RecordingError, find_recordings, read_recording
-from pmeta.sensors.windows import NO_LABEL, Windowing
+from pmeta.data.recordings.files import Recording, RecordingError, find_recordings, read_recording
+from pmeta.data.recordings.windows import NO_LABEL, Windowing
 
 
 @dataclass(frozen=True)

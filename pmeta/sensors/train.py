@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from pmeta.data.recordings.windows import Windowing
 from pmeta.method.inner import InnerLoop
 from pmeta.method.learned import Meta, init_meta
 from pmeta.method.memory_budget import live_cost
@@ -20,7 +21,6 @@ from pmeta.sensors.net import SensorNet
 from pmeta.sensors.pooled import train_pooled
 from pmeta.sensors.sets import WindowSet, fitted, person, read_all, split_people, window_set
 from pmeta.sensors.tasks import person_task
-from pmeta.sensors.windows import Windowing
 from pmeta.training.budget import Sample, budget_choice
 from pmeta.training.log import Log
 from pmeta.training.run_folder import Run, write_json

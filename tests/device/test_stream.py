@@ -9,12 +9,12 @@ import torch
 from torch import nn
 
 from pmeta.compiler.export import export
+from pmeta.data.recordings.files import Recording
+from pmeta.data.recordings.windows import Windowing
 from pmeta.device.binding import DeviceModel
 from pmeta.method.learned import init_meta
 from pmeta.method.methods import METHODS
 from pmeta.network.take_in import take_in
-from pmeta.sensors.recordings import Recording
-from pmeta.sensors.windows import Windowing
 
 C, LENGTH = 3, 8
 SCALE, SHIFT = (0.5, 2.0, -1.0), (0.25, 0.0, 3.0)

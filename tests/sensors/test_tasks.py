@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from pmeta.data.recordings.windows import Windowing
 from pmeta.sensors.sets import WindowSet
 from pmeta.sensors.tasks import (
     divided,
@@ -12,7 +13,6 @@ from pmeta.sensors.tasks import (
     random_rotation,
     rotated,
 )
-from pmeta.sensors.windows import Windowing
 
 WINDOWING = Windowing(tuple("abcdef"), ("sit", "walk", "run"), length=4, stride=2)
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import pmeta.sensors.train as module
+from pmeta.data.recordings.windows import Windowing
 from pmeta.device.binding import DeviceModel
 from pmeta.method.inner import InnerLoop
 from pmeta.sensors.config import SensorConfig
@@ -18,7 +19,6 @@ from pmeta.sensors.restore import export_run, load
 from pmeta.sensors.sets import fitted, read_all, split_people, window_set
 from pmeta.sensors.tasks import personal_task
 from pmeta.sensors.train import open_data, train
-from pmeta.sensors.windows import Windowing
 from pmeta.training.run_folder import Run
 from pmeta.training.workers import Group
 from tests.helpers.recordings import ACTIVITIES, write_people

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pmeta.sensors.recordings import (
+from pmeta.data.recordings.files import (
     MAX_BYTES,
     RecordingError,
     find_recordings,

@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pmeta.sensors.recordings import Recording, RecordingError
-from pmeta.sensors.windows import NO_LABEL, Windowing
+from pmeta.data.recordings.files import Recording, RecordingError
+from pmeta.data.recordings.windows import NO_LABEL, Windowing
 
 PLAIN = Windowing(
     ("x", "y"), ("sit", "walk"), rate=10, length=4, stride=2, scale=(2.0, 1.0), shift=(0.0, -1.0)

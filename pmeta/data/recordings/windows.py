@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pmeta.sensors.recordings import Recording, RecordingError
+from pmeta.data.recordings.files import Recording, RecordingError
 
 NO_LABEL = -1
 
