@@ -9,7 +9,6 @@ import torch
 from pmeta.data.recordings.windows import Windowing
 from pmeta.method.inner import InnerLoop
 from pmeta.method.learned import Meta, init_meta
-from pmeta.method.memory_budget import live_cost
 from pmeta.method.outer import Outer, Schedule
 from pmeta.method.step_sizes import freeze
 from pmeta.network.backbones import initialise
@@ -23,8 +22,8 @@ from pmeta.sensors.sets import WindowSet, fitted, person, read_all, split_people
 from pmeta.sensors.tasks import person_task
 from pmeta.training.budget import Sample, budget_choice
 from pmeta.training.log import Log
+from pmeta.training.loop import meta_train
 from pmeta.training.run_folder import Run, write_json
-from pmeta.training.train import add_up
 from pmeta.training.workers import Group
 
 MAY_DIFFER = ("out", "workers", "tensorboard")
@@ -57,18 +56,12 @@ def train(group: Group, config: SensorConfig) -> dict[str, Any]:
         small = config.freeze_below * config.alpha_0
         choose = budget_choice(net, meta, method, *budget) or (lambda meta: freeze(meta, small))
         outer = Outer(InnerLoop(net, method, second_order=True), meta, schedule(config), choose)
-        with Log(run, group, config, outer) as log:
-            while outer.done < config.updates:
-                first = outer.done * config.meta_batch
-                numbers = range(first, min(first + config.meta_batch, config.tasks))
-                tasks = (_task(config, data.train, i) for i in group.share(numbers))
-                g = add_up(group, outer.gradient(tasks))
-                outer.update(g)
-                log.update(g, live_cost(net, outer.meta, method, samples))
-                if log.epoch_ends():
-                    log.epoch(validate(group, net, outer.averaged(), config, data.val))
-                log.checkpoint()
-    return log.best
+        return meta_train(
+            Log(run, group, config, outer),
+            lambda i: _task(config, data.train, i),
+            lambda: validate(group, net, outer.averaged(), config, data.val),
+            samples,
+        )
 
 
 def as_json(config: SensorConfig) -> dict[str, Any]:

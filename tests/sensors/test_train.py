@@ -148,7 +148,7 @@ def test_who_validates_is_drawn_by_the_seed_unless_named() -> None:
         ({"pooled_lr": 0.0}, "--pooled-lr must be positive"),
         ({"rotate": 1.5}, "--rotate is a share"),
         ({"seed": -1}, "must not be negative"),
-        ({"memory_budget": "24kB", "method": "maml"}, "--memory-budget is met by dropping layers"),
+        ({"memory_budget": "24kB", "method": "maml"}, "a memory budget is met by dropping layers"),
     ],
 )
 def test_settings_that_cannot_be(change: dict[str, Any], message: str) -> None:
