@@ -11,7 +11,7 @@ from pmeta.firmware.example import Samples
 from pmeta.firmware.targets import Target
 
 TEMPLATES = Path(__file__).parent / "templates"
-COMMON = ("board.h", "example.c", "example.h", "task.h", "text.c", "text.h")
+COMMON = ("board.h", "example.c", "example.h", "lesson.h", "text.c", "text.h")
 PLACES: dict[str, dict[str, str]] = {
     "cortex-m": {
         "cortex-m/Makefile": "Makefile",
@@ -107,10 +107,10 @@ def _example(
     engine, place = SOURCES[target.kind]
     policy = model.rows > 1
     classes = 0 if policy else int(samples.labels.max()) + 1
-    task = "task_policy.c" if policy else "task_classifier.c"
+    lesson = "lesson_policy.c" if policy else "lesson_classifier.c"
     own = {
         **{file: (TEMPLATES / "common" / file).read_text() for file in COMMON},
-        "task.c": (TEMPLATES / "common" / task).read_text(),
+        "lesson.c": (TEMPLATES / "common" / lesson).read_text(),
         "model.c": c_text.model_c(data),
         "model.h": c_text.model_h(c_text.model_facts(name, data, model)),
         "samples.c": c_text.samples_c(samples.support, samples.labels, samples.query),

@@ -1,10 +1,10 @@
 /* The whole life of a model on a device: open it in flash, take up the weights of last time or
  * adapt to the support samples and save, then use it. What is yours to change: samples.c (where
- * samples come from), task.c (what is learned from them) and board.c. */
+ * samples come from), lesson.c (what is learned from them) and board.c. */
 #include "example.h"
 #include "board.h"
 #include "model.h"
-#include "task.h"
+#include "lesson.h"
 #include "text.h"
 
 static uint32_t arena[(MODEL_ARENA_BYTES + 3) / 4]; /* all memory that the model takes */
@@ -12,15 +12,15 @@ static pmeta_model model;
 
 static int adapt(pmeta_model *m)
 {
-    if (!task_begin(m)) return 0;
+    if (!lesson_begin(m)) return 0;
     for (uint32_t k = 0; k < m->steps; k++) {
         float loss;
-        if (!task_feed(m, &loss) || !text_good(pmeta_step(m), "pmeta_step")) return 0;
+        if (!lesson_feed(m, &loss) || !text_good(pmeta_step(m), "pmeta_step")) return 0;
         text_number("step ", k + 1);
         text_decimal(": loss ", loss);
         board_print("\n");
     }
-    return task_end(m);
+    return lesson_end(m);
 }
 
 /* With slots of your flash (board.c), adapted weights outlive the power; without, they do not. */
@@ -45,7 +45,7 @@ static int run(pmeta_model *m)
         !text_good(pmeta_start(m, arena, sizeof arena), "pmeta_start") ||
         !text_good(pmeta_on_yield(m, board_poll, NULL), "pmeta_on_yield"))
         return 0;
-    if (!adapt_or_load(m) || !task_use(m)) return 0;
+    if (!adapt_or_load(m) || !lesson_use(m)) return 0;
     text_number("arena ", (uint32_t)m->arena_bytes);
     text_number(" bytes, reached ", (uint32_t)pmeta_high_water(m));
     text_number("; stack ", (uint32_t)board_stack_used());

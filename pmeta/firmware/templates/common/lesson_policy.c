@@ -1,6 +1,6 @@
 /* A policy: a sample is an episode of observations, and the loss is yours. Here the actions of a
  * teacher are imitated, the mean squared error; a policy gradient would set g otherwise. */
-#include "task.h"
+#include "lesson.h"
 #include "board.h"
 #include "model.h"
 #include "samples.h"
@@ -8,18 +8,18 @@
 
 static float output[MODEL_OUTPUTS]; /* (rows, actions) */
 
-int task_begin(pmeta_model *m)
+int lesson_begin(pmeta_model *m)
 {
     return text_good(pmeta_begin(m, SAMPLES_SUPPORT), "pmeta_begin");
 }
 
-int task_end(pmeta_model *m)
+int lesson_end(pmeta_model *m)
 {
     (void)m;
     return 1;
 }
 
-int task_feed(pmeta_model *m, float *loss)
+int lesson_feed(pmeta_model *m, float *loss)
 {
     *loss = 0.0f;
     for (uint32_t i = 0; i < SAMPLES_SUPPORT; i++) {
@@ -35,7 +35,7 @@ int task_feed(pmeta_model *m, float *loss)
     return 1;
 }
 
-int task_use(pmeta_model *m)
+int lesson_use(pmeta_model *m)
 {
     for (uint32_t i = 0; i < SAMPLES_QUERY; i++) {
         if (!text_good(pmeta_infer(m, samples_query(i), output), "pmeta_infer")) return 0;

@@ -1,5 +1,5 @@
 /* A classifier: support samples have labels, queries get one. */
-#include "task.h"
+#include "lesson.h"
 #include "board.h"
 #include "model.h"
 #include "samples.h"
@@ -7,19 +7,19 @@
 
 /* Outputs that were meta-trained together share the softmax of the loss; where there are more of
  * them than were meta-trained (MODEL_REPEATED), only the classes of this task do. */
-int task_begin(pmeta_model *m)
+int lesson_begin(pmeta_model *m)
 {
     const uint32_t classes = MODEL_REPEATED ? SAMPLES_CLASSES : m->outputs;
     return text_good(pmeta_classes(m, classes), "pmeta_classes") &&
            text_good(pmeta_begin(m, SAMPLES_SUPPORT), "pmeta_begin");
 }
 
-int task_end(pmeta_model *m)
+int lesson_end(pmeta_model *m)
 {
     return text_good(pmeta_classes(m, SAMPLES_CLASSES), "pmeta_classes");
 }
 
-int task_feed(pmeta_model *m, float *loss)
+int lesson_feed(pmeta_model *m, float *loss)
 {
     *loss = 0.0f;
     for (uint32_t i = 0; i < SAMPLES_SUPPORT; i++) {
@@ -31,7 +31,7 @@ int task_feed(pmeta_model *m, float *loss)
     return 1;
 }
 
-int task_use(pmeta_model *m)
+int lesson_use(pmeta_model *m)
 {
     static float scores[MODEL_OUTPUTS];
     for (uint32_t i = 0; i < SAMPLES_QUERY; i++) {
