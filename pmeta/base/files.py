@@ -4,9 +4,10 @@ cannot be."""
 import contextlib
 import errno
 import fcntl
+import json
 import os
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -50,6 +51,27 @@ def _open_alone(part: Path) -> IO[bytes]:
                 file.truncate(0)
                 return file
         file.close()  # the other process has put it in its place
+
+
+def read_json(text: str | bytes) -> Any:
+    """What a JSON text holds.
+
+    Raises ValueError for what is none, and for what nests or counts beyond all measure."""
+    try:
+        found = json.loads(text)
+        _check_numbers(found)
+    except RecursionError:
+        raise ValueError("it nests too deep") from None
+    return found
+
+
+def _check_numbers(value: Any) -> None:
+    """Whole numbers fit in 64 bits."""
+    if isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            _check_numbers(part)
+    elif type(value) is int and not -(2**63) <= value < 2**64:
+        raise ValueError("a number in it has more than 64 bits")
 
 
 def make_folder(path: Path) -> None:

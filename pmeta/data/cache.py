@@ -13,6 +13,8 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
+from pmeta.base.files import read_json
+
 
 class Cached(NamedTuple):
     """The whole of a source: every split, every class."""
@@ -74,12 +76,12 @@ def open_or_build(
 
 def _open(data: Path, index: Path) -> Cached | None:
     try:
-        content = json.loads(index.read_text(encoding="utf-8"))
+        content = read_json(index.read_text(encoding="utf-8"))
         shape = tuple(content["shape"])
         if data.stat().st_size != int(np.prod(shape)):  # cut short
             return None
         images = np.memmap(data, dtype=np.uint8, mode="r", shape=shape)
-    except (OSError, json.JSONDecodeError):  # not there, or not whole
+    except (OSError, ValueError, KeyError, TypeError):  # not there, or not whole
         return None
     classes = [(split, name, first, count) for split, name, first, count in content["classes"]]
     return Cached(images, classes, [(path, why) for path, why in content["skipped"]])
@@ -114,7 +116,7 @@ def _drop_stale(folder: Path, key: str, index: Path, root: str) -> None:
         with contextlib.suppress(
             OSError, ValueError, KeyError
         ):  # one that cannot be read is not known to be ours
-            if old != index and json.loads(old.read_text(encoding="utf-8"))["root"] == root:
+            if old != index and read_json(old.read_text(encoding="utf-8"))["root"] == root:
                 old.unlink()
                 old.with_suffix(".u8").unlink(missing_ok=True)
 

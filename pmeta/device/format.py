@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pmeta.base.files import read_json
 from pmeta.device.instructions import RawInstr
 
 MAGIC = b"pmeta\r\n\x1a"
@@ -198,7 +199,7 @@ def header(data: bytes) -> dict[str, int]:
 def facts(data: bytes) -> dict[str, Any]:
     """Names and training facts of a file."""
     h = header(data)
-    return json.loads(data[h["at_facts"] : h["at_facts"] + h["facts_bytes"]])
+    return read_json(data[h["at_facts"] : h["at_facts"] + h["facts_bytes"]])
 
 
 def copies(data: bytes) -> list[tuple[int, int, int]]:

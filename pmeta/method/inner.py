@@ -87,6 +87,19 @@ class InnerLoop:
     def check(self, meta: Meta, support: tuple[Any, Any]) -> None:
         """Raise ValueError for a support set or step sizes that cannot be."""
         _check(self.net, meta, support)
+        self.check_targets(meta, support)
+
+    def check_targets(self, meta: Meta, samples: tuple[Any, Any]) -> None:
+        """Raise ValueError for samples that are complex, and for labels that are no outputs."""
+        x, y = samples
+        if isinstance(x, Tensor) and x.is_complex():
+            raise ValueError(
+                f"samples are real numbers, got {x.dtype}: give real and imaginary parts as "
+                "channels (torch.view_as_real)."
+            )
+        is_label = isinstance(y, Tensor) and not y.is_floating_point()
+        if self.loss is cross_entropy and is_label and not meta.head:
+            _check_labels(y, self.net.head.c_out)
 
     def steps(self, meta: Meta, support: tuple[Any, Any]) -> Adapted:
         """`adapt` without a look at what it is given."""
@@ -227,6 +240,16 @@ class InnerLoop:
         return Edits(
             edit_x if self.method.sparse_fw == "x" else unchanged,
             edit_y if self.method.sparse_bw == "y" else unchanged,
+        )
+
+
+def _check_labels(y: Tensor, outputs: int) -> None:
+    """Those that cross-entropy leaves out, -100, may be there."""
+    bad = y[((y < 0) & (y != -100)) | (y >= outputs)]
+    if len(bad):
+        raise ValueError(
+            f"a label is one of the {outputs} outputs of the network, 0 to {outputs - 1}, got "
+            f"{int(bad[0])}: number the classes of a task from 0."
         )
 
 

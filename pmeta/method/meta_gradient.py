@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from pmeta.fast.replay import Replays
+from pmeta.fast.watch import Watch
 from pmeta.method.inner import InnerLoop
 from pmeta.method.learned import Meta
 from pmeta.method.prototypes import count_classes
@@ -45,8 +46,19 @@ def task_gradient(
     The query gradient is taken at w^{i,K} in chunks of `chunk` samples (None: as many as
     CHUNK_WORDS holds), then sent back through the inner loop once (Eqs. 2, 7, 8 and 15).
     """
-    loop.check(meta, task[:2])
+    check_task(loop, meta, task)
     return _read(meta, _gradient(loop, meta, task, chunk))
+
+
+def check_task(loop: InnerLoop, meta: Meta, task: AnyTask) -> None:
+    """Raise ValueError for a task that cannot be."""
+    loop.check(meta, task[:2])
+    if len(task[2]) == 0 or len(task[2]) != len(task[3]):
+        raise ValueError(
+            f"a task has as many targets as queries, at least one, got {len(task[2])} queries, "
+            f"{len(task[3])} targets."
+        )
+    loop.check_targets(meta, task[2:])
 
 
 class TaskGradients:
@@ -54,11 +66,14 @@ class TaskGradients:
 
     def __init__(self, loop: InnerLoop):
         self.loop, self.replays = loop, Replays(share=not loop.recompute)
+        self.watch = Watch(loop.net.model, loop.loss)
 
     def __call__(self, meta: Meta, task: AnyTask) -> MetaGradient:
         """The gradient of one task."""
-        self.loop.check(meta, task[:2])
-        if not (self.loop.replay and all(isinstance(t, Tensor) for t in task)):
+        check_task(self.loop, meta, task)
+        may_replay = self.loop.replay and all(isinstance(t, Tensor) for t in task)
+        state = self.watch.key() if may_replay else None
+        if state is None:
             return _read(meta, _gradient(self.loop, meta, task))
         parameters = meta.parameters()
         classes = count_classes(task[1]) if meta.head else None
@@ -70,7 +85,7 @@ class TaskGradients:
             return _gradient(loop, here, (support_x, support_y, query_x, query_y))
 
         inputs = [*(t.detach() for t in parameters.values()), *task]
-        key = (classes, *meta.mask.flatten().tolist())
+        key = (state, classes, *meta.mask.flatten().tolist())
         return _read(meta, self.replays.run(key, compute, inputs))
 
     def total(self, meta: Meta, tasks: Iterable[AnyTask]) -> MetaGradient:

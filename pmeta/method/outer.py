@@ -154,8 +154,21 @@ class Outer:
         average = {f"average/{n}": t for n, t in self.average.items()}
         return {**parameters, "mask": self.meta.mask, **first, **second, **average, **counters}
 
+    def check(self, state: dict[str, Tensor]) -> None:
+        """Raise ValueError unless `state` is one of this training."""
+        check_alike(state, self.state())
+        done, steps = int(state["done"]), int(state["steps"])
+        if not 0 <= steps <= done <= self.schedule.updates:
+            raise ValueError(
+                f"a checkpoint was written behind 0 to {self.schedule.updates} updates, this one "
+                f"says {done}, and {steps} steps of Adam."
+            )
+        if (state["alpha"] < 0).any():
+            raise ValueError("step sizes of a checkpoint are not negative, this one's are.")
+
     def load(self, state: dict[str, Tensor]) -> None:
         """Take up the training where `state` was taken."""
+        self.check(state)
         with torch.no_grad():
             for name, tensor in self.meta.parameters().items():
                 tensor.copy_(state[name])
@@ -166,6 +179,19 @@ class Outer:
         self.meta = replace(self.meta, mask=state["mask"].to(self.meta.mask))
         self.done, self.steps = int(state["done"]), int(state["steps"])
         self.frozen = bool(state["frozen"])
+
+
+def check_alike(state: dict[str, Tensor], like: dict[str, Tensor]) -> None:
+    """Raise ValueError unless a checkpoint has the tensors of `like`, of their shapes, finite."""
+    for name, wanted in like.items():
+        found = tuple(state[name].shape) if name in state else "nothing"
+        if found != tuple(wanted.shape):
+            raise ValueError(
+                f"a checkpoint fits its training, where {name} has the shape "
+                f"{tuple(wanted.shape)}, got {found}: give one that was written for the same."
+            )
+        if not state[name].isfinite().all():
+            raise ValueError(f"numbers of a checkpoint are finite, {name} of this one is not.")
 
 
 def adam_step(

@@ -1,6 +1,8 @@
 """Taking in any nn.Module made of conv, fc, group norm and layer norm layers, as it is."""
 
+import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from pmeta.base.conv_shape import ConvShape
 from pmeta.network.layers import BATCH_NORMS, Layer, Network
@@ -28,6 +30,7 @@ def take_in(
             "will do."
         )
     for name, m in model.named_modules():
+        _refuse_compiled(name, m)
         _refuse_batch_norm(name, m, batch_norm)
     found = {
         name: _layer(name, m)
@@ -48,7 +51,10 @@ def take_in(
             f"every layer must run in a forward pass, {', '.join(never)} did not: remove it from "
             "the model."
         )
-    return Network(model, tuple([found[name] for name in order] + alone), ops)
+    net = Network(model, tuple([found[name] for name in order] + alone), ops)
+    if not net.mixes_samples:
+        _refuse_mixed_samples(model, example)
+    return net
 
 
 def not_taken_in(model: nn.Module, example: Tensor) -> list[str]:
@@ -99,6 +105,39 @@ def _alone(model: nn.Module, found: dict[str, Layer], extra: tuple[str, ...]) ->
     return [
         Layer(name, "param", params[name].numel(), params[name].numel(), (name,)) for name in extra
     ]
+
+
+def _refuse_compiled(name: str, m: nn.Module) -> None:
+    compiled = hasattr(m, "_orig_mod") or getattr(m, "_compiled_call_impl", None) is not None
+    if compiled or isinstance(m, torch.jit.ScriptModule):
+        raise ValueError(
+            "a model is taken in as Python runs it: of compiled code our layers cannot take the "
+            f"place, and its gradients are those of other weights, got {name or 'a model'!r} from "
+            "torch.compile or torch.jit: give the module that was compiled (model._orig_mod)."
+        )
+
+
+def _refuse_mixed_samples(model: nn.Module, example: Tensor) -> None:
+    """Compare the output of one sample alone with that of the same in a batch of two."""
+    two = torch.stack([torch.zeros_like(example[0]), torch.ones_like(example[0])])
+    if example.is_floating_point():
+        numbers = torch.randn(two.shape, generator=torch.Generator().manual_seed(0))
+        two = numbers.to(two)
+    training = {m: m.training for m in model.modules()}
+    try:
+        with torch.no_grad():
+            model.eval()
+            alone, both = (tree_leaves(model(x)) for x in (two[:1], two))
+    finally:
+        for m, was in training.items():
+            m.training = was
+    for a, b in zip(alone, both, strict=True):
+        if isinstance(a, Tensor) and not torch.allclose(a[0], b[0], 1e-2, 1e-3, equal_nan=True):
+            raise ValueError(
+                "a sample is adapted to alone, so that its output must not depend on the others of "
+                f"its batch, but {type(model).__name__} gives it another in a batch of two, or "
+                "draws random numbers: take means over the axes of a sample, not over axis 0."
+            )
 
 
 def _refuse_batch_norm(name: str, m: nn.Module, admitted: bool) -> None:

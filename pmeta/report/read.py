@@ -1,12 +1,12 @@
 """What `pmeta report` is given: runs, results, and folders of these. Read whole, or not at all."""
 
 import dataclasses
-import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pmeta.base.files import read_json
 from pmeta.cost.ops import Op
 from pmeta.report.check import (
     COUNT,
@@ -130,7 +130,7 @@ def _take_json(path: Path, given: Given, tests: dict[Path, dict[str, Any]]) -> N
 
 def _json(path: Path) -> Any:
     try:
-        return json.loads(path.read_bytes())
+        return read_json(path.read_bytes())
     except ValueError as error:
         raise ValueError(
             f"{path} is not whole JSON ({error}): remove it, or have it written anew."

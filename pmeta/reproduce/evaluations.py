@@ -12,7 +12,7 @@ import torch
 from rich.progress import track
 
 from pmeta.base.console import Console
-from pmeta.base.files import make_folder, write_atomically
+from pmeta.base.files import make_folder, read_json, write_atomically
 from pmeta.rl.restore import evaluate as evaluate_best_policy
 from pmeta.training.evaluate import TaskResult, summarise
 from pmeta.training.restore import EvaluateConfig, prepare
@@ -35,7 +35,7 @@ def path_of(run: Path, data: str, split: str, batch: int | None) -> Path:
 def read(path: Path, needed: tuple[str, ...] = ("tasks", "seconds")) -> dict[str, Any] | None:
     """An evaluation that is whole, or None."""
     try:
-        found = json.loads(path.read_text())
+        found = read_json(path.read_text())
     except (FileNotFoundError, NotADirectoryError):
         return None
     except ValueError as error:

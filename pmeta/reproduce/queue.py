@@ -3,13 +3,13 @@ does is left to it."""
 
 import dataclasses
 import importlib.util
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pmeta.base.errors import DivergedError, how_to_install
+from pmeta.base.files import read_json
 from pmeta.report import figures
 from pmeta.reproduce import evaluations, figure5
 from pmeta.reproduce.cells import TRAININGS, Cell, Training
@@ -71,7 +71,7 @@ def run_folder(out: Path, training: str, seed: int) -> Path:
 def why_failed(run: Path) -> str:
     """Why the training of a run ended, or nothing."""
     try:
-        return str(json.loads((run / "failed.json").read_text())["error"])
+        return str(read_json((run / "failed.json").read_text())["error"])
     except (FileNotFoundError, NotADirectoryError):
         return ""
     except (ValueError, KeyError, TypeError):

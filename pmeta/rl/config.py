@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pmeta.method.methods import Method, method
-from pmeta.training.config import check_budget, check_shares
+from pmeta.training.config import check_budget, check_count, check_shares
 
 
 @dataclass(frozen=True)
@@ -87,10 +87,7 @@ class RLConfig:
             "val_every",
         )
         for name in (*names, "val_tasks"):
-            if getattr(self, name) < 1:
-                raise ValueError(
-                    f"--{name.replace('_', '-')} must be at least 1, got {getattr(self, name)}."
-                )
+            check_count(name, getattr(self, name))
         for name in ("action_scale", "alpha_0", "max_kl", "aim", "alpha_lr"):
             if not getattr(self, name) > 0:
                 raise ValueError(

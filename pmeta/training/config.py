@@ -144,10 +144,7 @@ class ImageConfig:
             "val_tasks",
             "channels",
         ):
-            if getattr(self, name) < 1:
-                raise ValueError(
-                    f"--{name.replace('_', '-')} must be at least 1, got {getattr(self, name)}."
-                )
+            check_count(name, getattr(self, name))
         if self.groups < 1 or self.channels % self.groups:
             raise ValueError(
                 f"--groups must divide --channels, got {self.groups} groups for {self.channels} "
@@ -246,6 +243,19 @@ class ImageConfig:
 def defaults(config: Any) -> dict[str, Any]:
     """What a run had of settings that an older release did not know."""
     return {f.name: f.default for f in dataclasses.fields(config)}
+
+
+MOST = {"inner_steps": 1000, "n_way": 65_535, "n_shot": 10**6, "n_query": 10**6, "channels": 2**16}
+"""Of what a task or a network has; of all else a thousand million."""
+
+
+def check_count(name: str, value: int) -> None:
+    """Raise ValueError for a setting that is no whole number from 1 to the most there may be."""
+    flag, most = f"--{name.replace('_', '-')}", MOST.get(name, 10**9)
+    if type(value) is not int or value < 1:
+        raise ValueError(f"{flag} must be at least 1, got {value}.")
+    if value > most:
+        raise ValueError(f"{flag} must be at most {most:,}, got {value}.")
 
 
 def check_shares(**shares: float) -> None:

@@ -56,7 +56,7 @@ class Log:
         self.first = group.rank == 0
         self.best: dict[str, Any] = {}
         self.since_epoch: dict[str, float] = dict.fromkeys(self.sums, 0)
-        self.skipped = self.metrics_length = 0
+        self.skipped = self.lines = 0
         self.cost: Cost | None = None
         self._resume()
         self.started, self.first_task, self.saved_at = (
@@ -67,7 +67,7 @@ class Log:
         self.board = _tensorboard(run, config) if self.first else None
 
     def _resume(self) -> None:
-        found = self.group.from_first(lambda: self.run.load("last"))
+        found = self.group.from_first(lambda: self.run.newest(self.outer.check))
         if found is None:
             self.run.rewind_metrics(0) if self.first else None
             return
@@ -75,9 +75,9 @@ class Log:
         self.best, self.since_epoch, self.skipped = (
             found.info[key] for key in ("best", "since_epoch", "skipped")
         )
-        self.metrics_length = found.info["metrics_length"]
+        self.lines = self.run.logged_lines(found.info)
         if self.first:
-            self.run.rewind_metrics(self.metrics_length)
+            self.run.rewind_metrics(self.lines)
             write_json(
                 self.run.path / "last.json", found.info
             )  # a kill may have come between the checkpoint and this
@@ -187,7 +187,8 @@ class Log:
         if self.best.get("tasks") == record["tasks"]:
             meta = self.outer.averaged()
             self.run.save("best", {**meta.parameters(), "mask": meta.mask}, self.best)
-        self.metrics_length = self.run.log(record)
+        self.run.log(record)
+        self.lines += 1
         self._show(record)
         self.checkpoint(now=True)
 
@@ -217,7 +218,7 @@ class Log:
             "best": self.best,
             "since_epoch": self.since_epoch,
             "skipped": self.skipped,
-            "metrics_length": self.metrics_length,
+            "lines": self.lines,
         }
         self.run.save("last", self.outer.state(), info)
         self.saved_at = time.monotonic()

@@ -3,24 +3,33 @@ loses nothing."""
 
 import dataclasses
 import fcntl
+import hashlib
 import json
 import math
 import os
 import platform
+import re
+import sys
 from importlib.metadata import version
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pmeta import zoo
-from pmeta.base.files import cannot_write, write_atomically
+from pmeta.base.files import cannot_write, read_json, write_atomically
+from pmeta.base.terminal import printable
 
 if TYPE_CHECKING:  # what reads JSON alone starts without torch
+    from collections.abc import Callable
+
     from _typeshed import DataclassInstance
     from torch import Tensor
 
     from pmeta.method.learned import Meta
 
 Kind = TypeVar("Kind", bound="DataclassInstance")
+PREVIOUS = "previous"
+"""The checkpoint before the last."""
+CHECKSUM = "sha256"
 VERSIONED = ("torch", "numpy", "safetensors", "pillow")
 
 
@@ -66,7 +75,19 @@ def write_checkpoint(path: Path, tensors: "dict[str, Tensor]", info: dict[str, A
     from safetensors.torch import save
 
     own = {key: t.detach().cpu().contiguous() for key, t in tensors.items()}
-    write_atomically(path, save(own, {"info": json.dumps(info)}))
+    known = json.dumps({**info, CHECKSUM: checksum(own)})  # one entry: more have no order
+    write_atomically(path, save(own, {"info": known}))
+
+
+def checksum(tensors: "dict[str, Tensor]") -> str:
+    """SHA-256 of names, types, shapes and numbers."""
+    import torch
+
+    digest = hashlib.sha256()
+    for name, t in sorted(tensors.items()):
+        digest.update(f"{name} {t.dtype} {tuple(t.shape)} ".encode())
+        digest.update(t.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 def read_checkpoint(path: Path, otherwise: str) -> Checkpoint:
@@ -76,8 +97,11 @@ def read_checkpoint(path: Path, otherwise: str) -> Checkpoint:
     try:
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            return Checkpoint(tensors, json.loads(file.metadata()["info"]))
-    except (SafetensorError, TypeError, KeyError, ValueError) as error:
+            info = read_json(file.metadata()["info"])
+            if info.pop(CHECKSUM, None) not in (None, checksum(tensors)):  # None: of older releases
+                raise ValueError("its checksum does not fit, a bit has changed")
+            return Checkpoint(tensors, info)
+    except (SafetensorError, TypeError, AttributeError, KeyError, ValueError) as error:
         raise ValueError(f"{path} is no checkpoint of ours ({error}): {otherwise}.") from None
 
 
@@ -124,7 +148,7 @@ class Run:
 
         Raises ValueError where the folder is no run."""
         try:
-            config = json.loads((self.path / "config.json").read_text())
+            config = read_json((self.path / "config.json").read_bytes())
         except (FileNotFoundError, NotADirectoryError):
             raise ValueError(
                 f"a run folder holds a config.json, {self.path} does not: train one with pmeta "
@@ -185,7 +209,8 @@ class Run:
 
     def begun(self) -> bool:
         """Whether there is a checkpoint."""
-        return any((self.path / f"{name}.safetensors").exists() for name in ("last", "best"))
+        names = ("last", PREVIOUS, "best")
+        return any((self.path / f"{name}.safetensors").exists() for name in names)
 
     def compare(
         self,
@@ -230,30 +255,80 @@ class Run:
 
     def save(self, name: str, tensors: "dict[str, Tensor]", info: dict[str, Any]) -> None:
         """Write the checkpoint `name`: one file, tensors and info together, and the info once more
-        as JSON."""
+        as JSON. The last one before it is kept as `previous`."""
+        if name == "last":
+            self._keep_previous()
         write_checkpoint(self.path / f"{name}.safetensors", tensors, info)
         write_json(self.path / f"{name}.json", info)
+
+    def _keep_previous(self) -> None:
+        last, previous = (self.path / f"{name}.safetensors" for name in ("last", PREVIOUS))
+        part = previous.with_name(f".{previous.name}.part")
+        try:
+            if last.exists():
+                part.unlink(missing_ok=True)
+                os.link(last, part)  # there is a last one at any moment
+                os.replace(part, previous)
+        except OSError:  # a file system without links
+            write_atomically(previous, last.read_bytes())
+
+    def newest(self, check: "Callable[[dict[str, Tensor]], None]") -> Checkpoint | None:
+        """The last checkpoint that passes `check`, or the one before it, with a word; None where
+        there is none."""
+        try:
+            found = self.load("last")
+            if found is not None:
+                check(found.tensors)
+                return found
+            why = "there is no last.safetensors"
+        except ValueError as error:
+            if not (self.path / f"{PREVIOUS}.safetensors").exists():
+                raise
+            why = str(error)
+        found = self.load(PREVIOUS)
+        if found is not None:
+            check(found.tensors)
+            word = f"going back to the checkpoint before the last: {printable(why)}"
+            print(word, file=sys.stderr)
+        return found
 
     def load(self, name: str) -> Checkpoint | None:
         """The checkpoint `name`, or None where there is none."""
         path = self.path / f"{name}.safetensors"
         return read_checkpoint(path, "remove it to begin anew") if path.exists() else None
 
-    def log(self, record: dict[str, Any]) -> int:
-        """Append a line to metrics.jsonl; returns its length, to be kept in the next checkpoint."""
+    def log(self, record: dict[str, Any]) -> None:
+        """Append a line to metrics.jsonl."""
         path = self.path / "metrics.jsonl"
         try:
             with path.open("ab") as file:
                 file.write((json.dumps(plain(record)) + "\n").encode())
                 file.flush()
                 os.fsync(file.fileno())
-                return file.tell()
         except OSError as error:
             raise cannot_write(path, error) from None
 
-    def rewind_metrics(self, length: int) -> None:
-        """Drop the lines that were logged after the checkpoint from which the run goes on."""
+    def logged_lines(self, info: dict[str, Any]) -> int:
+        """How many lines had been logged when a checkpoint was written; older releases kept their
+        length in bytes."""
+        if "lines" in info:
+            return int(info["lines"])
         path = self.path / "metrics.jsonl"
+        data = path.read_bytes() if path.exists() else b""
+        return data[: info["metrics_length"]].count(b"\n")
+
+    def rewind_metrics(self, lines: int) -> None:
+        """Drop the lines that were logged after the checkpoint from which the run goes on.
+
+        Raises ValueError where there are fewer."""
+        path = self.path / "metrics.jsonl"
+        ends = [m.end() for m in re.finditer(b"\n", path.read_bytes())] if path.exists() else []
+        if len(ends) < lines:
+            raise ValueError(
+                f"the checkpoint in {self.path} was written behind {lines} lines of metrics.jsonl, "
+                f"which has {len(ends)}: put back the whole file, or choose another --out."
+            )
+        length = ends[lines - 1] if lines else 0
         if path.exists() and path.stat().st_size > length:
             os.truncate(path, length)
 
@@ -262,7 +337,7 @@ class Run:
         path = self.path / "metrics.jsonl"
         try:
             lines = path.read_text().split("\n")[:-1] if path.exists() else []
-            return [json.loads(line) for line in lines]
+            return [read_json(line) for line in lines]
         except ValueError as error:
             raise ValueError(
                 f"the metrics.jsonl in {self.path} has a line that is not JSON ({error}): leave "
@@ -273,7 +348,7 @@ class Run:
         """Tasks that the run was trained on, by last.json; 0 where that is missing or broken: going
         on writes it anew."""
         try:
-            return int(json.loads((self.path / "last.json").read_text())["tasks"])
+            return int(read_json((self.path / "last.json").read_bytes())["tasks"])
         except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
             return 0
 

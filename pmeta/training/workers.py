@@ -91,12 +91,25 @@ def run(work: Callable[..., Result], args: tuple[Any, ...], workers: int) -> Res
     keep_freed_memory()
     with _one_thread():
         if under_torchrun():
-            dist.init_process_group("gloo")
-            try:
-                return work(Group(dist.get_rank(), dist.get_world_size()), *args)
-            finally:
-                dist.destroy_process_group()
+            return _run_among(work, args)
         return work(Group(), *args) if workers == 1 else _run_several(work, args, workers)
+
+
+def _run_among(work: Callable[..., Result], args: tuple[Any, ...]) -> Result:
+    """As one of torchrun's processes; the one that failed says why."""
+    try:
+        with _talking():
+            dist.init_process_group("gloo")
+        return work(Group(dist.get_rank(), dist.get_world_size()), *args)
+    except PeerLostError as error:
+        reason = " ".join(str(error).split())
+        raise WorkerDiedError(
+            f"another process of torchrun is gone ({reason}): see what it said, and start again "
+            "to go on."
+        ) from None
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
 
 
 def _run_several(work: Callable[..., Result], args: tuple[Any, ...], workers: int) -> Result:

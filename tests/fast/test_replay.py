@@ -142,7 +142,7 @@ class Fickle(nn.Module):
         self.fc1, self.fc2, self.reads, self.runs = nn.Linear(4, 4), nn.Linear(4, 3), reads, 0
 
     def forward(self, x: Tensor) -> Tensor:
-        self.runs += 1
+        self.runs += not self.reads
         odd = float(x.sum()) > 0 if self.reads else self.runs % 5 == 0
         return self.fc2(F.relu(self.fc1(x)) if odd else torch.tanh(self.fc1(x)))
 
@@ -160,7 +160,7 @@ def test_a_model_that_cannot_be_replayed_is_computed(reads: bool) -> None:
         found = gradients(meta, task)
         model.runs = seed
         assert same(found, task_gradient(loop, meta, task))
-    assert replays(gradients) == [False]
+    assert replays(gradients) == ([False] if reads else [])
 
 
 def learns_of_changes(loss: Loss, tasks: list[Any]) -> list[bool]:

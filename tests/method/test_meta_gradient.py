@@ -135,3 +135,37 @@ def test_recomputing_each_step_gives_the_same_meta_gradient(residual, name):
         torch.testing.assert_close(
             again.gradients[parameter], g, rtol=1e-10, atol=1e-12, msg=parameter
         )
+
+
+def small_net() -> tuple[InnerLoop, Meta]:
+    torch.manual_seed(0)
+    net = take_in(nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3)), torch.zeros(1, 4))
+    return InnerLoop(net, METHODS["maml"], second_order=True), nets.meta_of(net, METHODS["maml"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({2: torch.zeros(0, 4), 3: torch.zeros(0, dtype=torch.long)}, "at least one, got 0 quer"),
+        ({3: torch.tensor([0])}, "as many targets as queries, at least one, got 2 queries, 1 tar"),
+        ({1: torch.tensor([0, 3])}, "one of the 3 outputs of the network, 0 to 2, got 3: number"),
+        ({3: torch.tensor([-1, 0])}, "one of the 3 outputs of the network, 0 to 2, got -1"),
+        ({0: torch.zeros(2, 4, dtype=torch.complex64)}, "samples are real numbers, got torch.comp"),
+        ({2: torch.zeros(2, 4, dtype=torch.complex64)}, "samples are real numbers, got torch.comp"),
+    ],
+)
+def test_tasks_that_cannot_be(changes: dict[int, Tensor], words: str) -> None:
+    loop, meta = small_net()
+    x, y = torch.zeros(2, 4), torch.tensor([0, 1])
+    a, b, c, d = (changes.get(i, part) for i, part in enumerate((x, y, x, y)))
+    task = (a, b, c, d)
+    with pytest.raises(ValueError, match=words):
+        task_gradient(loop, meta, task)
+    with pytest.raises(ValueError, match=words):
+        TaskGradients(loop)(meta, task)
+
+
+def test_labels_that_cross_entropy_leaves_out() -> None:
+    loop, meta = small_net()
+    x, y = torch.ones(2, 4), torch.tensor([-100, 1])
+    assert task_gradient(loop, meta, (x, y, x, y)).tasks == 1

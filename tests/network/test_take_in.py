@@ -1,5 +1,8 @@
 """Taking in a model as it is; every refusal with its message."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -366,3 +369,64 @@ def test_groups_have_at_least_two_channels(channels: int, groups: int) -> None:
     norm = replace_batch_norm(nn.Sequential(nn.BatchNorm2d(channels)))[0]  # type: ignore[index]
     assert isinstance(norm, nn.GroupNorm)
     assert norm.num_groups == groups
+
+
+class Mixes(nn.Module):
+    """Batch statistics without a batch norm."""
+
+    def __init__(self, how: str):
+        super().__init__()
+        self.fc1, self.fc2, self.how = nn.Linear(4, 6), nn.Linear(6, 3), how
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.fc1(x)
+        if self.how == "mean":
+            h = h - h.mean(0)
+        if self.how == "attention":
+            h = (h @ h.T).softmax(1) @ h
+        if self.how == "order":
+            h = h.cumsum(0).flip(0)
+        return self.fc2(h)
+
+
+@pytest.mark.parametrize("how", ["mean", "attention", "order"])
+def test_a_model_that_mixes_samples_is_refused(how: str) -> None:
+    model = Mixes(how).train()
+    with pytest.raises(
+        ValueError, match=r"must not depend on the others of its batch, but Mixes gives it another"
+    ):
+        take_in(model, torch.zeros(1, 4))
+    assert model.training
+    assert take_in(Mixes("none"), torch.zeros(1, 4)).layers
+
+
+def test_dropout_does_not_mix_samples() -> None:
+    model = nn.Sequential(nn.Linear(4, 6), nn.Dropout(0.5), nn.Linear(6, 3))
+    take_in(model, torch.zeros(1, 4, dtype=torch.float32))
+    assert model[1].training
+
+
+def compiled_inside() -> nn.Module:
+    part: Any = torch.compile(nn.Linear(6, 3), backend="eager")
+    return nn.Sequential(nn.Linear(4, 6), part)
+
+
+def compiled_in_place() -> nn.Module:
+    model = nn.Sequential(nn.Linear(4, 6), nn.Linear(6, 3))
+    model.compile(backend="eager")
+    return model
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.compile(nn.Linear(4, 3), backend="eager"),
+        compiled_inside,
+        compiled_in_place,
+        lambda: torch.jit.trace(nn.Linear(4, 3), torch.zeros(1, 4)),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_compiled_models_are_refused(make: Callable[[], nn.Module]) -> None:
+    with pytest.raises(ValueError, match=r"taken in as Python runs it.*give the module that was"):
+        take_in(make(), torch.zeros(1, 4))

@@ -146,3 +146,18 @@ def test_no_sizes(text: str) -> None:
         ValueError, match=r"^a memory budget is a size such as 1MB, 800kB or 1\.5MiB, or a share "
     ):
         parse_bytes(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("inner_steps", 10**12, "--inner-steps must be at most 1,000, got 1000000000000"),
+        ("n_way", 10**9, "--n-way must be at most 65,535, got 1000000000"),
+        ("tasks", 10**12, "--tasks must be at most 1,000,000,000, got"),
+        ("n_query", 0, "--n-query must be at least 1, got 0"),
+        ("n_shot", 1.5, "--n-shot must be at least 1, got 1.5"),
+    ],
+)
+def test_numbers_beyond_all_measure(name: str, value: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        ImageConfig(**{name: value})

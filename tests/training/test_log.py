@@ -128,3 +128,43 @@ def test_tensorboard_that_is_not_there(tmp_path: Path, monkeypatch: pytest.Monke
     )
     with pytest.raises(ValueError, match=re.escape(message)):
         log_in(tmp_path, dataclasses.replace(TINY, tensorboard=True))
+
+
+def saved(path: Path, **changes: torch.Tensor) -> None:
+    """The checkpoint of a run with some tensors changed."""
+    log = log_in(path)
+    log.checkpoint(now=True)
+    found = log.run.load("last")
+    assert found is not None
+    log.run.save("last", {**found.tensors, **changes}, found.info)
+    (path / "previous.safetensors").unlink()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"alpha": torch.zeros(3, 2)}, r"where alpha has the shape \(5, 9\), got \(3, 2\)"),
+        ({"alpha": torch.full((5, 9), torch.nan)}, "numbers of a checkpoint are finite, alpha"),
+        ({"alpha": torch.full((5, 9), -1.0)}, "step sizes of a checkpoint are not negative"),
+        ({"done": torch.tensor(-7)}, "behind 0 to 5 updates, this one says -7"),
+        ({"done": torch.tensor(6)}, "behind 0 to 5 updates, this one says 6"),
+        ({"steps": torch.tensor(4)}, "says 0, and 4 steps of Adam"),
+        ({"mask": torch.ones(2, 2)}, r"where mask has the shape \(5, 9\), got \(2, 2\)"),
+    ],
+)
+def test_a_checkpoint_that_does_not_fit_is_refused(
+    changes: dict[str, torch.Tensor], words: str, tmp_path: Path
+) -> None:
+    saved(tmp_path, **changes)
+    with pytest.raises(ValueError, match=words):
+        log_in(tmp_path)
+
+
+def test_shortened_metrics_are_noticed_at_the_start(tmp_path: Path) -> None:
+    log = log_in(tmp_path)
+    log.run.log({"tasks": 2})
+    log.lines = 1
+    log.checkpoint(now=True)
+    (tmp_path / "metrics.jsonl").write_text('{"ta')
+    with pytest.raises(ValueError, match=r"behind 1 lines of metrics\.jsonl, which has 0: put"):
+        log_in(tmp_path)

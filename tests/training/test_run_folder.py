@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import safetensors.torch
 import torch
 
 from pmeta.base.files import write_atomically
-from pmeta.training.run_folder import Run, plain, write_json
+from pmeta.training.run_folder import Run, plain, write_checkpoint, write_json
 
 CONFIG = {"tasks": 4, "out": "x", "lr": 0.5}
 
@@ -266,17 +267,17 @@ def test_metrics_are_rewound_to_a_checkpoint(tmp_path: Path) -> None:
     run = Run(tmp_path)
     assert run.metrics() == []
     run.rewind_metrics(0)  # nothing there yet
-    lengths = [run.log({"tasks": n, "loss": math.nan if n == 2 else 0.5}) for n in (1, 2, 3)]
-    assert lengths[-1] == (tmp_path / "metrics.jsonl").stat().st_size
+    for n in (1, 2, 3):
+        run.log({"tasks": n, "loss": math.nan if n == 2 else 0.5})
     assert run.metrics() == [
         {"tasks": 1, "loss": 0.5},
         {"tasks": 2, "loss": None},
         {"tasks": 3, "loss": 0.5},
     ]
-    run.rewind_metrics(lengths[1])
+    run.rewind_metrics(2)
     assert [m["tasks"] for m in run.metrics()] == [1, 2]
-    run.rewind_metrics(10**6)  # never filled up
-    assert (tmp_path / "metrics.jsonl").stat().st_size == lengths[1]
+    with pytest.raises(ValueError, match=r"behind 3 lines of metrics\.jsonl, which has 2: put"):
+        run.rewind_metrics(3)
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"tasks": 3, "lo')  # killed while writing
     assert [m["tasks"] for m in run.metrics()] == [1, 2]
@@ -289,3 +290,86 @@ def test_json_for_people_is_json(tmp_path: Path) -> None:
         '  "b": [\n    {\n      "c": null\n    }\n  ],\n  "d": null\n}\n'
     )
     assert plain("text") == "text"
+
+
+def flipped(path: Path, bit: int) -> None:
+    """One bit of the tensors changed."""
+    data = bytearray(path.read_bytes())
+    start = 8 + int.from_bytes(data[:8], "little")
+    data[start + bit // 8 % (len(data) - start)] ^= 1 << bit % 8
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("bit", range(0, 100, 9))
+def test_a_flipped_bit_is_noticed(bit: int, tmp_path: Path) -> None:
+    with started(tmp_path) as run:
+        run.save("last", {"w": torch.arange(3.0), "done": torch.tensor(2)}, {"tasks": 3})
+    flipped(tmp_path / "last.safetensors", bit)
+    with pytest.raises(ValueError, match=r"its checksum does not fit, a bit has changed.*: remove"):
+        run.load("last")
+
+
+def test_a_checkpoint_of_an_older_release_has_no_checksum(tmp_path: Path) -> None:
+    data = safetensors.torch.save({"w": torch.ones(2)}, {"info": '{"tasks": 3}'})
+    (tmp_path / "last.safetensors").write_bytes(data)
+    found = Run(tmp_path).load("last")
+    assert found is not None
+    assert found.info == {"tasks": 3}
+
+
+def test_equal_checkpoints_are_equal_files(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        tensors = {key: torch.ones(2) for key in "xyzuvw"}
+        write_checkpoint(tmp_path / name, tensors, {"best": {"tasks": 3}, "lines": 2})
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_the_checkpoint_before_the_last_is_used_with_a_word(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with started(tmp_path) as run:
+        for n in (1, 2, 3):
+            run.save("last", {"w": torch.full((2,), float(n))}, {"tasks": n})
+    assert run.newest(lambda tensors: None).info == {"tasks": 3}  # type: ignore[union-attr]
+    flipped(tmp_path / "last.safetensors", 5)
+    found = run.newest(lambda tensors: None)
+    assert found is not None
+    assert found.info == {"tasks": 2}
+    assert "going back to the checkpoint before the last: " in capsys.readouterr().err
+    (tmp_path / "last.safetensors").unlink()
+    assert run.begun()
+    assert run.newest(lambda tensors: None) is not None
+    flipped(tmp_path / "previous.safetensors", 5)
+    with pytest.raises(ValueError, match=r"previous\.safetensors is no checkpoint of ours"):
+        run.newest(lambda tensors: None)
+
+
+def test_a_file_system_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_links(*args: Any) -> None:
+        raise OSError(errno.EPERM, "no links")
+
+    monkeypatch.setattr(os, "link", no_links)
+    with started(tmp_path) as run:
+        for n in (1, 2):
+            run.save("last", {"w": torch.ones(2)}, {"tasks": n})
+    assert run.load("previous").info == {"tasks": 1}  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("[" * 100_000, "it nests too deep"),
+        ('{"tasks": ' + "9" * 400 + "}", "a number in it has more than 64 bits"),
+        ('{"tasks": ' + "9" * 5000 + "}", "Exceeds the limit"),
+        ('{"tasks": ', "Expecting value"),
+    ],
+)
+def test_json_beyond_all_measure(text: str, why: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(ValueError, match=rf"the config\.json in .* cannot be read \({why}"):
+        Run(tmp_path).config()
+    (tmp_path / "last.json").write_text(text)
+    assert Run(tmp_path).tasks_done() == 0
+    (tmp_path / "metrics.jsonl").write_text(text + "\n")
+    with pytest.raises(ValueError, match=rf"has a line that is not JSON \({why}"):
+        Run(tmp_path).metrics()

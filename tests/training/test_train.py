@@ -20,6 +20,7 @@ from torch import Tensor
 
 import pmeta.training.log
 import pmeta.training.train
+from pmeta.base.errors import WorkerDiedError
 from pmeta.cli.export import export_run
 from pmeta.data.tasks import ImageSet, Task
 from pmeta.method.inner import InnerLoop
@@ -61,9 +62,9 @@ def outcome(path: Path) -> dict[str, Any]:
     last, best = run.load("last"), run.load("best")
     assert last
     assert best
-    del last.info["metrics_length"]  # the digits of the times count there
     metrics = [{key: value for key, value in m.items() if key != "seconds"} for m in run.metrics()]
     return {
+        "file": (path / "last.safetensors").read_bytes(),
         "last": last.tensors,
         "best": best.tensors,
         "metrics": metrics,
@@ -493,4 +494,27 @@ def test_other_backbones_norms_and_orders(tmp_path: Path, changes: dict[str, Any
 def test_what_is_left_in_the_folder(tmp_path: Path) -> None:
     train(Group(), tiny(tmp_path, tasks=4))
     files = "config.json metrics.jsonl last.safetensors last.json best.safetensors best.json"
-    assert {p.name for p in tmp_path.iterdir()} == {".lock", *files.split()}
+    kept = "previous.safetensors"  # of the epoch before
+    assert {p.name for p in tmp_path.iterdir()} - {kept} == {".lock", *files.split()}
+
+
+def test_a_lost_process_of_torchrun_ends_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one of torchrun's processes, whose connection breaks."""
+    monkeypatch.setattr(workers, "under_torchrun", lambda: True)
+    monkeypatch.setattr(workers.dist, "init_process_group", lambda backend: None)
+    monkeypatch.setattr(workers.dist, "get_rank", lambda: 0)
+    monkeypatch.setattr(workers.dist, "get_world_size", lambda: 2)
+
+    def broken(*args: Any) -> None:
+        raise RuntimeError("Connection closed by peer\n[127.0.0.1]:5")
+
+    monkeypatch.setattr(workers.dist, "all_reduce", broken)
+
+    def work(group: Group) -> Any:
+        return group.add({"a": torch.ones(1)})
+
+    words = r"^another process of torchrun is gone \(Connection closed by peer \[127"
+    with pytest.raises(WorkerDiedError, match=words):
+        workers.run(work, (), 1)

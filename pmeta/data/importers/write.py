@@ -16,7 +16,7 @@ from PIL import Image
 from rich.progress import Progress
 
 from pmeta.base.console import Console
-from pmeta.base.files import cannot_write
+from pmeta.base.files import cannot_write, read_json
 from pmeta.data.sources import Found, fingerprint, scan
 
 MARK = ".import.json"  # what the folder was made of; the dot hides it from the classes
@@ -67,7 +67,7 @@ def _begin(partial: Path, origin: dict[str, str]) -> None:
                 f"{partial} is in the way, and not of our making: remove it or choose another "
                 "place."
             )
-        if json.loads(mark.read_text(encoding="utf-8")) == origin:
+        if read_json(mark.read_text(encoding="utf-8")) == origin:
             return
         shutil.rmtree(partial)
     partial.mkdir(parents=True)

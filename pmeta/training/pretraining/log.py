@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
+from pmeta.method.outer import check_alike
 from pmeta.training.log import CHECKPOINT_SECONDS
 from pmeta.training.pretraining.classifier import Classifier
 from pmeta.training.run_folder import Run
@@ -18,14 +19,17 @@ class PretrainLog:
     def __init__(self, run: Run, group: Group, classifier: Classifier):
         self.run, self.classifier, self.first = run, classifier, group.rank == 0
         self.best: dict[str, Any] = {}
-        self.sums, self.metrics_length = {"loss": 0.0, "hits": 0.0, "cpu_seconds": 0.0}, 0
-        found = group.from_first(lambda: run.load("last"))
+        self.sums, self.lines = {"loss": 0.0, "hits": 0.0, "cpu_seconds": 0.0}, 0
+        found = group.from_first(
+            lambda: run.newest(lambda tensors: check_alike(tensors, classifier.state()))
+        )
         if found is not None:
             classifier.load(found.tensors)
-            self.best, self.sums = found.info["best"], found.info["sums"]
-            self.metrics_length = found.info["metrics_length"]
+            self.best = found.info["best"]
+            self.sums |= found.info["sums"]
+            self.lines = run.logged_lines(found.info)
         if self.first:
-            run.rewind_metrics(self.metrics_length)
+            run.rewind_metrics(self.lines)
         self.saved_at, self.cpu = time.monotonic(), time.process_time()
 
     def add(self, loss: Tensor, hits: Tensor) -> None:
@@ -50,12 +54,14 @@ class PretrainLog:
         self.sums = {**self.sums, "loss": 0.0, "hits": 0.0}
         better = not self.best or score > self.best["val_accuracy"]
         if better:
-            self.best = {k: v for k, v in record.items() if k not in ("loss", "train_accuracy")}
+            left_out = ("loss", "train_accuracy", "cpu_seconds")
+            self.best = {k: v for k, v in record.items() if k not in left_out}
         if not self.first:
             return
         if better:
             self.run.save("best", self.classifier.body(), self.best)
-        self.metrics_length = self.run.log(record)
+        self.run.log(record)
+        self.lines += 1
         print(line(record), file=sys.stderr, flush=True)
         self.checkpoint(now=True)
 
@@ -64,7 +70,8 @@ class PretrainLog:
         if not self.first or not (now or time.monotonic() - self.saved_at >= CHECKPOINT_SECONDS):
             return
         self._count_cpu()
-        info = {"best": self.best, "sums": self.sums, "metrics_length": self.metrics_length}
+        sums = {key: self.sums[key] for key in ("loss", "hits")}  # and no times: files are equal
+        info = {"best": self.best, "sums": sums, "lines": self.lines}
         self.run.save("last", self.classifier.state(), info)
         self.saved_at = time.monotonic()
 
