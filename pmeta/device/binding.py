@@ -2,8 +2,8 @@
 
 import ctypes
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from math import prod
+from contextlib import contextmanager, nullcontext
+from math import inf, prod
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -14,6 +14,10 @@ from pmeta.base.files import write_atomically
 from pmeta.device import slots
 from pmeta.device.calls import CModel, EngineError, library
 from pmeta.device.format import INPUT_TYPES, facts, with_state
+from pmeta.device.interrupt import ASK, interruptible
+
+LONG = frozenset(("pmeta_infer", "pmeta_feed", "pmeta_forward", "pmeta_backward"))
+"""Calls that may take their time."""
 
 
 class Adaptation(NamedTuple):
@@ -28,15 +32,27 @@ class Adaptation(NamedTuple):
 class DeviceModel:
     """A model on the device: one file, one arena.
 
-    `arena` is a buffer of the caller's own, at least `arena_bytes` long. Without it one is made."""
+    `arena` is a buffer of the caller's own, at least `arena_bytes` long. Without it one is made.
+    A file with more than `most_work` operations and words moved for one sample is refused, even
+    below the limit of the engine itself. Ctrl-C ends a call."""
 
     def __init__(
-        self, data: bytes, arena: np.ndarray | None = None, lib: ctypes.CDLL | None = None
+        self,
+        data: bytes,
+        arena: np.ndarray | None = None,
+        lib: ctypes.CDLL | None = None,
+        most_work: float = inf,
     ):
         self._lib = lib or library()
         self._data = np.frombuffer(data, np.uint8).copy()  # aligned
         self._m = CModel()
         self._call("pmeta_open", self._data.ctypes.data, len(self._data))
+        if self.work > most_work:
+            raise EngineError(
+                f"one sample of this model takes {self.work:.3g} operations, more than the "
+                f"{most_work:.3g} that are allowed: take a smaller model, or allow more."
+            )
+        self._call("pmeta_on_yield", ctypes.cast(ASK, ctypes.c_void_p), None)
         self._arena = np.zeros(self.arena_bytes, np.uint8) if arena is None else arena
         if not (self._arena.flags.c_contiguous and self._arena.flags.writeable):
             raise ValueError(
@@ -67,9 +83,15 @@ class DeviceModel:
         return found
 
     def _call(self, name: str, *args: Any) -> None:
-        status = getattr(self._lib, name)(ctypes.byref(self._m), *args)
+        with interruptible() if name in LONG else nullcontext():
+            status = getattr(self._lib, name)(ctypes.byref(self._m), *args)
         if status:
             raise EngineError(f"{self._lib.pmeta_message(status).decode()} ({name}).")
+
+    @property
+    def work(self) -> float:
+        """Operations and words moved for one sample, and the step behind it, at most."""
+        return self._m.work
 
     @property
     def arena_bytes(self) -> int:
@@ -333,9 +355,9 @@ class DeviceModel:
         return np.require(x, requirements=["C", "A"])
 
 
-def load(path: str | Path) -> DeviceModel:
-    """Open a model.pmeta.
+def load(path: str | Path, most_work: float = inf) -> DeviceModel:
+    """Open a model.pmeta, of at most `most_work` operations and words moved for one sample.
 
-    Raises EngineError with the reason when the file is not one, is damaged, or was written by
-    another release."""
-    return DeviceModel(Path(path).read_bytes())
+    Raises EngineError with the reason when the file is not one, is damaged, was written by another
+    release, or asks for more work."""
+    return DeviceModel(Path(path).read_bytes(), most_work=most_work)

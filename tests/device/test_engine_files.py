@@ -3,6 +3,9 @@
 What runs is as the format says, what could reach further is refused.
 """
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -146,3 +149,94 @@ def test_float32_samples_are_aligned() -> None:
         device.EngineError, match="float32 samples must start at addresses that 4 divides"
     ):
         model._call("pmeta_feed", crooked.ctypes.data, 0, None)
+
+
+def wide(taps: int, channels: int, side: int) -> bytes:
+    """A depthwise conv of `taps` x `taps` in a file of a few hundred bytes."""
+    out = side - taps + 1
+    geom = Geom(channels, side, side, channels, out, out, taps, taps, 1, 1, 0, 0, 1, 1, channels)
+    conv = RawInstr(
+        "conv",
+        at={"y": 0, "x": 0, "w": 0, "patches": 0},
+        parameters={"geom": 0, "channels": channels, "strip": 16},
+    )
+    program = INFER._replace(arena_bytes=2**29)
+    sizes = {"arena_bytes": 2**29, "infer_bytes": 2**29}
+    return with_geom(written([program, program._replace(first=1)], [conv, conv], **sizes), geom)
+
+
+def slow() -> bytes:
+    """Minutes of work in one sample, just below the limit."""
+    loop = RawInstr("loop", parameters={"rounds": 65535, "body": 1})
+    add = RawInstr("add", at={"y": 0, "x": 4}, parameters={"count": 60_000})
+    program = INFER._replace(forward=100, arena_bytes=2**18)
+    sizes = {"arena_bytes": 2**18, "infer_bytes": 2**18}
+    return written([program, INFER._replace(first=100)], [*[loop, add] * 50, ADD], **sizes)
+
+
+def with_geom(data: bytes, geom: Geom) -> bytes:
+    at = flatfile.header(data)["at_geoms"]
+    words = np.asarray([*geom, 0], "<u4").tobytes()
+    return flatfile.seal(data[:at] + words + data[at + len(words) :])
+
+
+def test_work_without_end_is_refused() -> None:
+    """A file of a few hundred bytes that would run for years."""
+    data = wide(taps=200, channels=700, side=400)
+    assert len(data) < 1000
+    with pytest.raises(device.EngineError, match=r"asks for more work than the engine's limit"):
+        device.DeviceModel(data)
+
+
+def test_work_is_reckoned_and_the_caller_may_limit_it() -> None:
+    data = wide(taps=3, channels=2, side=10)
+    model = device.DeviceModel(data)
+    outputs, depth = 2 * 8 * 8, 9
+    assert model.work == outputs * depth + outputs + 2 * 100 + 2 * depth + 2 + depth * 16
+    words = r"takes 1.*e\+03 operations, more than the 1e\+03 that are allowed: take a smaller"
+    with pytest.raises(device.EngineError, match=words):
+        device.DeviceModel(data, most_work=1000)
+
+
+def test_work_is_not_less_than_the_macs_of_the_compiler() -> None:
+    for kind in ("mlp", "signal", "depthwise-12"):
+        exported = case(kind, "pmeta", seed=3).exported
+        work = device.DeviceModel(exported.data).work
+        assert max(exported.macs) <= work < 30 * max(exported.macs) + 1e5
+
+
+def test_loops_count_as_often_as_they_run() -> None:
+    copy = RawInstr("copy", at={"y": 0, "x": 8}, parameters={"count": 1, "plane": 1})
+    works = []
+    for rounds in (1, 60):
+        loop = RawInstr("loop", parameters={"rounds": rounds, "body": 1})
+        programs = [INFER._replace(forward=2), INFER._replace(first=2)]
+        works.append(device.DeviceModel(written(programs, [loop, copy, ADD])).work)
+    assert works == [2.0, 120.0]
+
+
+def test_a_file_without_steps_is_refused() -> None:
+    refused(written([INFER], [ADD], steps=0))
+
+
+INTERRUPTED = """
+import os, signal, sys, threading
+import numpy as np
+from pmeta import device
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+model = device.DeviceModel(open(sys.argv[1], "rb").read())
+threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    model.scores(np.zeros((1, 1, 1), np.float32))
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_ctrl_c_ends_a_call(tmp_path: Path) -> None:
+    """The sample would take minutes."""
+    (tmp_path / "model").write_bytes(slow())
+    command = [sys.executable, "-c", INTERRUPTED, str(tmp_path / "model")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "interrupted\n", done.stderr

@@ -61,7 +61,7 @@ static int good_sizes(const pmeta_header *h)
            h->state_bytes <= h->infer_bytes && h->input_type <= PMETA_UINT8 &&
            h->input_channels > 0 && words > 0 && words < 1u << 28 && h->programs > 0 &&
            h->rows > 0 && h->outputs > 0 && h->outputs < 1u << 24 && h->outputs % h->rows == 0 &&
-           h->classes <= h->outputs / h->rows && h->steps < 1u << 16 && h->layers < 1u << 16;
+           h->classes <= h->outputs / h->rows && h->steps > 0 && h->steps < 1u << 16 && h->layers < 1u << 16;
 }
 
 static uint64_t space_bytes(const pmeta_model *m, const pmeta_program *p, unsigned space)
@@ -194,6 +194,38 @@ static int good_contents(const pmeta_model *m)
     return 1;
 }
 
+/* Of one sample, and the step behind it: all sections of a program. */
+static double work_of(const pmeta_model *m, const pmeta_program *p)
+{
+    const pmeta_instr *all = pmeta_instrs(m);
+    double work = 0.0;
+    for (uint32_t i = p->first; i < end(p); i++) {
+        uint32_t rounds = 1, body = 1;
+        if (all[i].op == PMETA_OP_LOOP) {
+            rounds = all[i].p.loop.rounds;
+            body = all[i].p.loop.body;
+            i++;
+        }
+        for (uint32_t j = i; j < i + body; j++) {
+            pmeta_operands o;
+            pmeta_describe(&o, m, &all[j], rounds);
+            work += rounds * pmeta_work(m, &all[j], &o);
+        }
+        i += body - 1;
+    }
+    return work;
+}
+
+static double most_work(const pmeta_model *m)
+{
+    double most = 0.0;
+    for (uint32_t i = 0; i < pmeta_head(m)->programs; i++) {
+        const double work = work_of(m, pmeta_programs(m) + i);
+        most = work > most ? work : most;
+    }
+    return most;
+}
+
 pmeta_status pmeta_open(pmeta_model *m, const void *file, size_t file_bytes)
 {
     if (!m) return PMETA_ARGUMENT;
@@ -219,6 +251,12 @@ pmeta_status pmeta_open(pmeta_model *m, const void *file, size_t file_bytes)
         memset(m, 0, sizeof *m);
         return PMETA_CORRUPT;
     }
+    const double work = most_work(m);
+    if (work > PMETA_MOST_WORK) {
+        memset(m, 0, sizeof *m);
+        return PMETA_TOO_MUCH_WORK;
+    }
+    m->work = work;
     m->arena_bytes = h->arena_bytes;
     m->infer_bytes = h->infer_bytes;
     m->state_bytes = h->state_bytes;

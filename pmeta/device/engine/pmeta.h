@@ -52,8 +52,15 @@ typedef enum {
     PMETA_NOT_FINITE,      /* a sample, a gradient, a loss or a weight is NaN or infinite */
     PMETA_STOPPED,         /* the function of pmeta_on_yield asked for it */
     PMETA_NO_STATE,        /* neither slot holds a whole state of this model */
-    PMETA_STORAGE          /* a slot could not be erased, written or read back */
+    PMETA_STORAGE,         /* a slot could not be erased, written or read back */
+    PMETA_TOO_MUCH_WORK    /* a program of the file computes more than PMETA_MOST_WORK */
 } pmeta_status;
+
+/* Operations and words moved for one sample: a file that asks for more is not opened, since a few
+ * bytes can ask for years. Compile with a smaller limit where a watchdog waits. */
+#ifndef PMETA_MOST_WORK
+#define PMETA_MOST_WORK 1e12
+#endif
 
 enum { PMETA_FLOAT32 = 0, PMETA_UINT8 = 1 };
 
@@ -79,6 +86,7 @@ typedef struct pmeta_model {
     void *context;
     uint32_t instruction;   /* the last one that ran */
     uint32_t trial, finite; /* an update only looks whether the weights would be finite; were */
+    double work; /* for the caller to read: operations and words moved for one sample, at most */
 } pmeta_model;
 
 pmeta_status pmeta_open(pmeta_model *m, const void *file, size_t file_bytes);

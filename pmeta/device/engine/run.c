@@ -650,6 +650,9 @@ const char *pmeta_message(pmeta_status status)
     case PMETA_STOPPED: return "stopped by the function that pmeta_on_yield was given";
     case PMETA_NO_STATE:
         return "neither slot holds a whole state of this model: adapt it and save its state first";
+    case PMETA_TOO_MUCH_WORK:
+        return "the file asks for more work than the engine's limit for one sample: do not trust "
+               "it, or raise PMETA_MOST_WORK";
     case PMETA_STORAGE:
         return "a slot could not be erased, written or read back: the state that was saved before "
                "is still there";
