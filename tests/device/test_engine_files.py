@@ -3,6 +3,7 @@
 What runs is as the format says, what could reach further is refused.
 """
 
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from pmeta import device
 from pmeta.device import format as flatfile
 from pmeta.device.format import Constants, Contents, Geom, RawProgram
-from pmeta.device.instructions import RawInstr
+from pmeta.device.instructions import LAYOUTS, RawInstr
 from tests.helpers.device_models import case
 
 IN_FILE, SAMPLE = 1 << 30, 2 << 30
@@ -240,3 +241,103 @@ def test_ctrl_c_ends_a_call(tmp_path: Path) -> None:
     command = [sys.executable, "-c", INTERRUPTED, str(tmp_path / "model")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout == "interrupted\n", done.stderr
+
+
+def ends_at(instr: RawInstr, operand: str, size: int, rounds: int = 1) -> None:
+    """An operand of `size` bytes may end with the arena of 256 bytes, and not a byte further."""
+    stride = instr.step.get(operand, 0)
+    last = 256 - size - stride * (rounds - 1)
+    loop = [RawInstr("loop", parameters={"rounds": rounds, "body": 1})] if rounds > 1 else []
+    programs = [INFER._replace(forward=1 + len(loop)), INFER._replace(first=1 + len(loop))]
+    packed = operand in LAYOUTS[instr.op].marks["packed"]
+    for at, fits in ((last, True), (last + (1 if packed else 4), False)):
+        moved = instr._replace(at={**instr.at, operand: at})
+        data = written(programs, [*loop, moved, ADD])
+        if fits:
+            device.DeviceModel(data)
+        else:
+            refused(data)
+
+
+FC = RawInstr("fc", {"y": 0, "x": 0, "w": 0}, {}, {"outputs": 2, "inputs": 3, "rows": 2})
+
+
+def pool(op: str, **at: int) -> RawInstr:
+    return RawInstr(op, at=at, parameters={"geom": 0, "channels": 5})
+
+
+@pytest.mark.parametrize(
+    ("instr", "operand", "size", "rounds"),
+    [
+        (RawInstr("add", {"y": 0, "x": 0}, {"x": 8}, {"count": 3}), "x", 12, 5),
+        (RawInstr("add", {"y": 0, "x": 0}, {"y": 8}, {"count": 3}), "y", 12, 7),
+        (RawInstr("act", {"x": 0, "mask": 0}, {}, {"count": 9}), "mask", 2, 1),
+        (RawInstr("act_bw", {"g": 0, "mask": 0}, {}, {"count": 17}), "mask", 3, 1),
+        (pool("maxpool", y=0, x=0, index=0), "index", 2, 1),
+        (pool("maxpool_bw", gx=0, gy=0, index=0), "index", 2, 1),
+        (FC, "w", 24, 1),
+        (RawInstr("copy", {"y": 0, "x": 0}, {}, {"count": 3, "plane": 1}), "y", 12, 1),
+        (RawInstr("bias_bw", {"acc": 0, "gy": 0}, {}, {"channels": 3, "plane": 2}), "gy", 24, 1),
+    ],
+)
+def test_operands_end_with_their_memory(
+    instr: RawInstr, operand: str, size: int, rounds: int
+) -> None:
+    ends_at(instr, operand, size, rounds)
+
+
+def test_the_parts_of_a_conv_are_within_its_filters() -> None:
+    """Two rounds of one filter each, of a conv that has one."""
+    weight = IN_FILE + flatfile.HEADER_BYTES
+    conv = RawInstr(
+        "conv",
+        at={"y": 0, "x": SAMPLE, "w": weight, "patches": 64},
+        parameters={"geom": 0, "channels": 1, "strip": 16},
+    )
+    for rounds in (1, 2, 3):
+        loop = [RawInstr("loop", parameters={"rounds": rounds, "body": 1}), conv]
+        data = written([INFER._replace(forward=2), INFER._replace(first=2)], [*loop, ADD])
+        refused(data) if rounds > 1 else device.DeviceModel(data)
+
+
+def with_copy(offset: int, size: int) -> bytes:
+    data = step()
+    at = flatfile.header(data)["at_copies"] + 4
+    return flatfile.seal(data[:at] + struct.pack("<II", offset, size) + data[at + 8 :])
+
+
+def test_weights_are_copied_into_the_state_alone() -> None:
+    """An arena to infer with may end behind it."""
+    device.DeviceModel(with_copy(0, 4))
+    refused(with_copy(4, 4))
+    refused(with_copy(0, 8))
+    refused(with_copy(0xFFFFFFFC, 8))
+
+
+def test_inference_stays_in_its_part_of_the_arena() -> None:
+    programs = [INFER._replace(arena_bytes=128), INFER._replace(first=1)]
+    device.DeviceModel(written(programs, [ADD, ADD], infer_bytes=128))
+    refused(written([INFER, INFER._replace(first=1)], [ADD, ADD], infer_bytes=128))
+    data = written(programs, [ADD, ADD], infer_bytes=128)
+    for size, fits in ((128, True), (124, False)):
+        arena = np.zeros(size, np.uint8)
+        if fits:
+            device.DeviceModel(data, arena=arena)
+        else:
+            with pytest.raises(device.EngineError, match="the arena is smaller than the model"):
+                device.DeviceModel(data, arena=arena)
+
+
+def test_inference_waits_for_the_samples_of_a_step() -> None:
+    """It would run over the sums of their gradients."""
+    model, x = device.DeviceModel(step()), np.ones((1, 1, 1), np.float32)
+    model._call("pmeta_begin", 2)
+    model.scores(x)
+    model._call("pmeta_feed", x.ctypes.data, 0, None)
+    with pytest.raises(device.EngineError, match="call out of order"):
+        model.scores(x)
+    model._call("pmeta_feed", x.ctypes.data, 0, None)
+    with pytest.raises(device.EngineError, match="call out of order"):
+        model.scores(x)
+    model._call("pmeta_step")
+    model.scores(x)

@@ -329,6 +329,28 @@ static void check_clip(void)
     for (int i = 0; i < 4; i++) expect("Alg. 1, ties", tied[i], equal[i], 0.0, 1e-5);
 }
 
+/* Of equal pixels the first one wins, and has the whole gradient. */
+static void check_ties(void)
+{
+    const pmeta_geom q = geometry(1, 2, 2, 1, 2, 2, 2, 0, 1, 1);
+    const float even[4] = {1.0f, 1.0f, 1.0f, 1.0f}, one = 1.0f;
+    unsigned char index[1];
+    pmeta_maxpool(y, even, index, NULL, &q, 1);
+    pmeta_maxpool_bw(g, &one, index, &q, 1);
+    for (int i = 0; i < 4; i++) expect("ties under a max-pool", i == 0, g[i], 0.0, 0.0);
+}
+
+/* In a hostile file more scores are not zero than there are channels: the first `cap` count. */
+static void check_cap(void)
+{
+    const float gy[1] = {1.0f}, gamma[3] = {1.0f, 1.0f, 1.0f};
+    const float kept[4] = {2.0f, 3.0f, 5.0f, 7.0f}; /* two rows of two */
+    memset(acc, 0, sizeof acc);
+    pmeta_fc_bw_w(acc, gy, kept, gamma, NULL, 1, 3, 1, 2);
+    const double want[3] = {2, 3, 0};
+    for (int i = 0; i < 3; i++) expect("fc, stored channels", want[i], acc[i], 0.0, 0.0);
+}
+
 int main(void)
 {
     check_pooled(geometry(8, 10, 9, 8, 2, 2, 2, 0, 1, 1), 4);
@@ -365,6 +387,8 @@ int main(void)
     }
     check_loss();
     check_clip();
+    check_ties();
+    check_cap();
     printf("%d checks, %d failures\n", checks, failures);
     return failures ? EXIT_FAILURE : EXIT_SUCCESS;
 }
