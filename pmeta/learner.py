@@ -62,8 +62,8 @@ class Learner:
         own. `loss`
         gives the loss of each sample. `extra` names parameters that belong to no conv, fc or norm
         layer and get a step size of their own. `recompute` holds one inner step of meta-training at
-        a time, where memory is short. `replay` records the operations of a task once and replays
-        them while all that `loss` and the model read in Python is the same. `head`: learned, or prototype, made from
+        a time, where memory is short. Set `replay` to False where `loss` or the model depends on
+        numbers of Python that change while it is trained. `head`: learned, or prototype, made from
         the support set for any number of classes."""
         self.net = take_in(model, example, extra)
         self.method = methods.method(method) if isinstance(method, str) else method

@@ -1,7 +1,7 @@
 """The functions of the engine (pmeta.h), loaded by ctypes."""
 
 import ctypes
-from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_size_t, c_uint32, c_void_p
+from ctypes import POINTER, c_char_p, c_float, c_int, c_size_t, c_uint32, c_void_p
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ class CModel(ctypes.Structure):
             (c_uint32, ("support", "fed", "in_batch", "step", "phase")),
             (c_void_p, ("x", "yield", "context")),
             (c_uint32, ("instruction", "trial", "finite")),
-            (c_double, ("work",)),
+            (c_float, ("work",)),
         )
         for name in names
     )

@@ -100,6 +100,6 @@ int pmeta_is_still(const pmeta_model *m);
 
 /* 0: no such instruction, or its numbers do not fit together */
 int pmeta_describe(pmeta_operands *o, const pmeta_model *m, const pmeta_instr *i, uint32_t rounds);
-double pmeta_work(const pmeta_model *m, const pmeta_instr *i, const pmeta_operands *o);
+float pmeta_work(const pmeta_model *m, const pmeta_instr *i, const pmeta_operands *o);
 
 #endif

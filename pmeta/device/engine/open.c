@@ -195,10 +195,10 @@ static int good_contents(const pmeta_model *m)
 }
 
 /* Of one sample, and the step behind it: all sections of a program. */
-static double work_of(const pmeta_model *m, const pmeta_program *p)
+static float work_of(const pmeta_model *m, const pmeta_program *p)
 {
     const pmeta_instr *all = pmeta_instrs(m);
-    double work = 0.0;
+    float work = 0.0f;
     for (uint32_t i = p->first; i < end(p); i++) {
         uint32_t rounds = 1, body = 1;
         if (all[i].op == PMETA_OP_LOOP) {
@@ -209,18 +209,18 @@ static double work_of(const pmeta_model *m, const pmeta_program *p)
         for (uint32_t j = i; j < i + body; j++) {
             pmeta_operands o;
             pmeta_describe(&o, m, &all[j], rounds);
-            work += rounds * pmeta_work(m, &all[j], &o);
+            work += (float)rounds * pmeta_work(m, &all[j], &o);
         }
         i += body - 1;
     }
     return work;
 }
 
-static double most_work(const pmeta_model *m)
+static float most_work(const pmeta_model *m)
 {
-    double most = 0.0;
+    float most = 0.0f;
     for (uint32_t i = 0; i < pmeta_head(m)->programs; i++) {
-        const double work = work_of(m, pmeta_programs(m) + i);
+        const float work = work_of(m, pmeta_programs(m) + i);
         most = work > most ? work : most;
     }
     return most;
@@ -251,7 +251,7 @@ pmeta_status pmeta_open(pmeta_model *m, const void *file, size_t file_bytes)
         memset(m, 0, sizeof *m);
         return PMETA_CORRUPT;
     }
-    const double work = most_work(m);
+    const float work = most_work(m);
     if (work > PMETA_MOST_WORK) {
         memset(m, 0, sizeof *m);
         return PMETA_TOO_MUCH_WORK;

@@ -426,39 +426,39 @@ static int same_size(pmeta_sizes *n, uint64_t count)
 }
 
 /* An upper bound of the multiplications, additions and comparisons of one round, and of the words
- * that it moves. A double: no product of numbers in a file overflows it. */
-double pmeta_work(const pmeta_model *m, const pmeta_instr *i, const pmeta_operands *o)
+ * that it moves. In float, which no product of the numbers of a file overflows. */
+float pmeta_work(const pmeta_model *m, const pmeta_instr *i, const pmeta_operands *o)
 {
     const pmeta_parameters *p = &i->p;
     const pmeta_geom *g = pmeta_geoms(m);
-    double words = 0.0, each = 0.0, times = 0.0;
-    for (int s = 0; s < PMETA_SLOTS; s++) words += (double)o->bytes.slot[s] / 4.0;
+    float words = 0.0f, each = 0.0f, times = 0.0f;
+    for (int s = 0; s < PMETA_SLOTS; s++) words += (float)o->bytes.slot[s] / 4.0f;
     switch (i->op) {
     case PMETA_OP_CONV:
-        each = (double)o->bytes.conv.y, times = (double)depth(g + p->conv.geom);
+        each = (float)o->bytes.conv.y, times = (float)depth(g + p->conv.geom);
         break;
     case PMETA_OP_CONV_BW_W:
-        each = (double)o->bytes.conv_bw_w.gy, times = (double)depth(g + p->conv_bw_w.geom);
+        each = (float)o->bytes.conv_bw_w.gy, times = (float)depth(g + p->conv_bw_w.geom);
         break;
     case PMETA_OP_CONV_BW_X: /* every input pixel looks at all taps of all filters of its group */
-        each = (double)o->bytes.conv_bw_x.gx;
+        each = (float)o->bytes.conv_bw_x.gx;
         g += p->conv_bw_x.geom;
-        times = (double)taps(g) * (double)(g->c_out / g->groups);
+        times = (float)taps(g) * (float)(g->c_out / g->groups);
         break;
     case PMETA_OP_MAXPOOL:
-        each = (double)o->bytes.maxpool.y, times = (double)taps(g + p->maxpool.geom);
+        each = (float)o->bytes.maxpool.y, times = (float)taps(g + p->maxpool.geom);
         break;
     case PMETA_OP_AVGPOOL:
-        each = (double)o->bytes.avgpool.y, times = (double)taps(g + p->avgpool.geom);
+        each = (float)o->bytes.avgpool.y, times = (float)taps(g + p->avgpool.geom);
         break;
     case PMETA_OP_AVGPOOL_BW:
-        each = (double)o->bytes.avgpool_bw.gy, times = (double)taps(g + p->avgpool_bw.geom);
+        each = (float)o->bytes.avgpool_bw.gy, times = (float)taps(g + p->avgpool_bw.geom);
         break;
-    case PMETA_OP_FC: each = (double)o->bytes.fc.w, times = p->fc.rows; break;
-    case PMETA_OP_FC_BW_W: each = (double)o->bytes.fc_bw_w.acc, times = p->fc_bw_w.rows; break;
-    case PMETA_OP_FC_BW_X: each = (double)o->bytes.fc_bw_x.w, times = p->fc_bw_x.rows; break;
+    case PMETA_OP_FC: each = (float)o->bytes.fc.w, times = (float)p->fc.rows; break;
+    case PMETA_OP_FC_BW_W: each = (float)o->bytes.fc_bw_w.acc, times = (float)p->fc_bw_w.rows; break;
+    case PMETA_OP_FC_BW_X: each = (float)o->bytes.fc_bw_x.w, times = (float)p->fc_bw_x.rows; break;
     }
-    return words + each / 4.0 * times;
+    return words + each / 4.0f * times;
 }
 
 static const pmeta_geom *geometry(const pmeta_model *m, uint32_t number, int tap)

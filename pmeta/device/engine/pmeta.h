@@ -59,7 +59,7 @@ typedef enum {
 /* Operations and words moved for one sample: a file that asks for more is not opened, since a few
  * bytes can ask for years. Compile with a smaller limit where a watchdog waits. */
 #ifndef PMETA_MOST_WORK
-#define PMETA_MOST_WORK 1e12
+#define PMETA_MOST_WORK 1e12f
 #endif
 
 enum { PMETA_FLOAT32 = 0, PMETA_UINT8 = 1 };
@@ -86,7 +86,7 @@ typedef struct pmeta_model {
     void *context;
     uint32_t instruction;   /* the last one that ran */
     uint32_t trial, finite; /* an update only looks whether the weights would be finite; were */
-    double work; /* for the caller to read: operations and words moved for one sample, at most */
+    float work; /* for the caller to read: operations and words moved for one sample, at most */
 } pmeta_model;
 
 pmeta_status pmeta_open(pmeta_model *m, const void *file, size_t file_bytes);

@@ -13,7 +13,7 @@
 #define MOST (1u << 20)
 #define CALLS 24
 
-static double most_work;
+static float most_work;
 
 static void *exact(size_t bytes, int fill)
 {
@@ -68,7 +68,7 @@ static int run(const void *file, size_t bytes, uint32_t *ran)
 {
     pmeta_model m;
     if (pmeta_open(&m, file, bytes) != PMETA_OK) return 0;
-    if (most_work == 0.0) most_work = 4 * m.work + 1e5; /* the first file is the model itself */
+    if (most_work == 0.0f) most_work = 4 * m.work + 1e5f; /* the first file is the model itself */
     if (m.arena_bytes > MOST || m.input_bytes > MOST || m.outputs > MOST || m.steps > 8 ||
         m.work > most_work)
         return 1;
