@@ -65,11 +65,11 @@ def test_a_run_is_kept_resumed_reported_and_exported(
 
     real, seen = Run.log, []
 
-    def interrupted(run: Run, record: dict[str, Any]) -> int:
+    def interrupted(run: Run, record: dict[str, Any]) -> None:
         seen.append(record)
         if len(seen) == 2:
             raise KeyboardInterrupt
-        return real(run, record)
+        real(run, record)
 
     with monkeypatch.context() as patch:
         patch.setattr(Run, "log", interrupted)

@@ -78,11 +78,11 @@ def test_stopped_it_ends_with_the_same_bits(
     parts = dataclasses.replace(whole, out=str(tmp_path / "parts"))
     real, seen = Run.log, []
 
-    def interrupted(run: Run, record: dict[str, object]) -> int:
+    def interrupted(run: Run, record: dict[str, object]) -> None:
         seen.append(record)
         if len(seen) == 2:
             raise KeyboardInterrupt
-        return real(run, record)
+        real(run, record)
 
     monkeypatch.setattr(Run, "log", interrupted)
     with pytest.raises(KeyboardInterrupt):
