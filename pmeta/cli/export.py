@@ -16,6 +16,7 @@ from pmeta.compiler.export import Exported, export
 from pmeta.data.tasks import SCALE, SHIFT
 from pmeta.device import DeviceModel
 from pmeta.firmware import c_text
+from pmeta.training.config import parse_bytes
 from pmeta.training.restore import load, restore
 from pmeta.training.run_folder import open_run
 
@@ -44,8 +45,21 @@ class ExportConfig:
     c_array: bool = False
     """Write the same file as C, too: OUT with the endings .c and .h, an aligned array for
     firmware."""
+    memory_budget: str = ""
+    """The arena that an adaptation may take, such as 230kB or 1MiB: the fastest plan that keeps to
+    it. By default the smallest plan that costs no time."""
+    frontier: str = ""
+    """File (.png or .svg) for a picture of all plans: arena against computation."""
     quiet: bool = False
     """Print nothing."""
+
+    def __post_init__(self) -> None:
+        if self.memory_budget and "%" in self.memory_budget:
+            raise ValueError(
+                f"--memory-budget of an export is a size such as 230kB, got {self.memory_budget!r}."
+            )
+        if self.frontier and Path(self.frontier).suffix not in (".png", ".svg"):
+            raise ValueError(f"--frontier is a .png or .svg file, got {self.frontier!r}.")
 
 
 def main(argv: list[str]) -> None:
@@ -53,15 +67,27 @@ def main(argv: list[str]) -> None:
     config = tyro.cli(
         ExportConfig, args=argv, prog="pmeta export", description=ExportConfig.__doc__
     )
+    budget = parse_bytes(config.memory_budget) if config.memory_budget else None
+    plans = bool(config.frontier) or not config.quiet
     with Console(stderr=True, quiet=config.quiet).status("reading the run") as status:
         exported = export_run(
-            config.run, config.float32, config.batch, config.classes, status.update, config.model
+            config.run,
+            config.float32,
+            config.batch,
+            config.classes,
+            status.update,
+            config.model,
+            budget,
+            with_frontier=plans,
         )
     write_atomically(Path(config.out), exported.data)
     if config.c_array:
         write_c_array(Path(config.out), exported.data)
+    if config.frontier:
+        save_frontier(Path(config.frontier), exported, budget)
     if not config.quiet:
         show(config.out, exported)
+        show_frontier(exported)
         if not exported.alone and not config.float32:  # a classifier of pictures
             print(
                 f"next: pmeta adapt {shlex.quote(config.out)} --support FOLDER, where a folder of "
@@ -89,6 +115,8 @@ def export_run(
     classes: int | None = None,
     progress: Callable[[str], None] = lambda text: None,
     model: str = "",
+    memory_budget: int | None = None,
+    with_frontier: bool = False,
 ) -> Exported:
     """The best model of a run, compiled; with `classes` that many outputs."""
     if "env" in open_run(run).config():
@@ -96,8 +124,10 @@ def export_run(
             raise ValueError(
                 f"--classes are those of a classifier, and {run} is a policy: leave it out."
             )
-        return _policy(run, batch)
+        return _policy(run, batch, memory_budget, with_frontier)
     if "pooled_epochs" in open_run(run).config():
+        if memory_budget is not None:
+            raise ValueError(f"--memory-budget is for models of pictures, and {run} reads windows.")
         return _recogniser(run, batch, classes)
     trained, best = load(run, classes, model)
     shape = tuple(best.info["input"])
@@ -114,6 +144,8 @@ def export_run(
         shift=shift,
         batch=batch,
         progress=progress,
+        memory_budget=memory_budget,
+        with_frontier=with_frontier,
     )
 
 
@@ -126,13 +158,44 @@ def _recogniser(run: str, batch: int | None, classes: int | None) -> Exported:
     return recogniser(run, batch)
 
 
-def _policy(run: str, batch: int | None) -> Exported:
+def _policy(
+    run: str, batch: int | None, memory_budget: int | None, with_frontier: bool
+) -> Exported:
     """The same for a run on reinforcement learning: a sample is an episode, horizon x observations
     in float32."""
     from pmeta.rl.restore import restore as restore_policy
 
     config, env, net, meta = restore_policy(run)
-    return export(net, meta, config.method_row(), (config.horizon, env.obs_size), batch=batch)
+    return export(
+        net,
+        meta,
+        config.method_row(),
+        (config.horizon, env.obs_size),
+        batch=batch,
+        memory_budget=memory_budget,
+        with_frontier=with_frontier,
+    )
+
+
+def show_frontier(e: Exported) -> None:
+    """The plans that there are, and what is in the way of the next smaller arena."""
+    table = Table("plan", "arena bytes", "MMACs of a step", "in the way", "its bytes")
+    for column in (1, 2, 4):
+        table.columns[column].justify = "right"
+    for p in e.frontier:
+        size, macs = f"{p.arena_bytes:,}", f"{p.macs / 1e6:.1f}"
+        table.add_row(p.passes, size, macs, p.tensor, f"{p.tensor_bytes:,}")
+    Console(highlight=False).print(table)
+
+
+def save_frontier(path: Path, e: Exported, budget: int | None) -> None:
+    """The same as a picture."""
+    from pmeta.report.frontier import frontier_picture
+    from pmeta.report.picture import save
+
+    fitting = [i for i, p in enumerate(e.frontier) if budget is None or p.arena_bytes <= budget]
+    plans = [(p.arena_bytes, p.macs) for p in e.frontier]
+    save(frontier_picture(plans, budget, fitting[0]), path)
 
 
 def show(path: str, e: Exported) -> None:

@@ -8,10 +8,10 @@ from torch import Tensor
 
 from pmeta.compiler.constants import store
 from pmeta.compiler.fuse import split
-from pmeta.compiler.ir import Model
-from pmeta.compiler.memory_plan import place
+from pmeta.compiler.ir import Model, Tiling
+from pmeta.compiler.lower.program import program
 from pmeta.compiler.read_model import read_graph
-from pmeta.compiler.tiling import lay_out
+from pmeta.compiler.tiling import layouts, placed
 from pmeta.method.learned import Meta
 from pmeta.method.methods import Method
 from pmeta.network.layers import Network
@@ -61,16 +61,17 @@ class Arena:
         }
 
         @cache
-        def above_state(live: frozenset[str]) -> int:
-            p = lay_out(model, live)
-            return place(p.buffers, p.end, 0)
+        def above_state(live: frozenset[str], budgeted: bool) -> list[int]:
+            ways = layouts(model, live) if budgeted else [Tiling()]
+            return [placed(program(model, live, way)) for way in ways]
 
         self._above_state = above_state
 
-    def bytes(self, updates: Tensor) -> int:
+    def bytes(self, updates: Tensor, memory_budget: int | None = None) -> int:
         """The arena of an adaptation that updates the layers of a mask (K, L) of alpha.
 
-        What `pmeta.compiler.export.export` plans for the same mask."""
+        What `pmeta.compiler.export.export` plans for the same mask; with a budget in bytes what
+        the fastest plan needs that keeps to it, or the smallest plan where none does."""
         if updates.shape[-1] != len(self.layers):
             raise ValueError(
                 f"a mask has a column for each of the {len(self.layers)} layers, got "
@@ -84,7 +85,12 @@ class Arena:
         steps.append(self._prototypes)
         ever = frozenset[str]().union(*steps)
         state = -(-sum(self._weights[name] for name in ever) // 16) * 16
-        return state + max(map(self._above_state, {frozenset[str](), *steps}))
+        programs = {frozenset[str](), *steps}
+        if memory_budget is None:
+            return state + max(self._above_state(live, False)[0] for live in programs)
+        ways = [self._above_state(live, True) for live in programs]
+        room = memory_budget - state
+        return state + max(next((n for n in own if n <= room), min(own)) for own in ways)
 
 
 def arena_bytes(
@@ -96,9 +102,11 @@ def arena_bytes(
     updates: Tensor | None = None,
     input_type: str = "float32",
     batch: int | None = 1,
+    memory_budget: int | None = None,
 ) -> int:
     """The arena in bytes that `export` would plan, for the mask `updates` (K, L) of alpha.
 
-    None: the layers that `meta` updates. For many masks of one network make one `Arena`."""
+    None: the layers that `meta` updates. With a `memory_budget` plans that take more time are
+    tried as well, see `Arena.bytes`. For many masks of one network make one `Arena`."""
     arena = Arena(net, meta, method, input_shape, input_type=input_type, batch=batch)
-    return arena.bytes(meta.updates() if updates is None else updates)
+    return arena.bytes(meta.updates() if updates is None else updates, memory_budget)

@@ -12,12 +12,14 @@ from torch import Tensor
 
 from pmeta.compiler.assemble import assemble
 from pmeta.compiler.constants import Stored, numbers_of, store
+from pmeta.compiler.frontier import Point, frontier
 from pmeta.compiler.fuse import split
 from pmeta.compiler.ir import Model, Program
-from pmeta.compiler.memory_plan import fullest_at, macs, place
+from pmeta.compiler.lower.program import program
+from pmeta.compiler.memory_plan import fullest_at, in_the_way, macs, place
 from pmeta.compiler.prototypes import prototypes
 from pmeta.compiler.read_model import read_graph
-from pmeta.compiler.tiling import lay_out
+from pmeta.compiler.tiling import choose, lay_out
 from pmeta.device.format import INPUT_TYPES, Contents, write
 from pmeta.method.learned import Meta
 from pmeta.method.methods import Method
@@ -43,6 +45,8 @@ class Exported:
     alone: tuple[str, ...]
     """Parameters that belong to no layer and that steps update: the engine leaves them to the
     caller."""
+    frontier: tuple[Point, ...] = ()
+    """Arena against MACs of the plans that there are, if they were asked for."""
 
 
 @dataclass(frozen=True)
@@ -172,14 +176,17 @@ def export(
     shift: Sequence[float] | None = None,
     batch: int | None = 1,
     progress: Callable[[str], None] = lambda text: None,
+    memory_budget: int | None = None,
+    with_frontier: bool = False,
 ) -> Exported:
     """Compile a network with its step sizes and attention for the device.
 
     `input_shape` is that of a sample without the batch. With `input_type` "uint8" the device reads
     raw pixels and makes them `pixel * scale[c] + shift[c]`; scale is 1/255 and shift 0 unless
     given. Attention scores are those of micro-batches of `batch` samples (None: the whole support
-    set), as in `InnerLoop`; any number above 1 takes the same memory. `progress` is told what is
-    being done.
+    set), as in `InnerLoop`; any number above 1 takes the same memory. `memory_budget` is the
+    arena in bytes that the fastest plan may take; without one it is the least that costs no time.
+    `progress` is told what is being done.
     """
     sample = _Sample(tuple(input_shape), input_type, scale, shift)
     source = _Source(net, meta, method, sample, batch)
@@ -196,7 +203,7 @@ def export(
         shares=batch != 1,
         convert=input_type == "uint8" and any(-1 in n.inputs and n.kind != "conv" for n in nodes),
     )
-    planned = _plan(model, source, stored.state_bytes, progress)
+    planned = _plan(model, source, stored.state_bytes, memory_budget, progress)
     progress("writing the file")
     data = write(_contents(source, model, stored, planned))
     check_size(len(data), planned.arena_bytes)
@@ -211,22 +218,39 @@ def export(
         macs=tuple(macs(p, model) for p in ran),
         batch=batch,
         alone=source.alone,
+        frontier=frontier(model, source.updates, stored.state_bytes) if with_frontier else (),
     )
 
 
 def _plan(
-    model: Model, source: _Source, state_bytes: int, progress: Callable[[str], None]
+    model: Model,
+    source: _Source,
+    state_bytes: int,
+    budget: int | None,
+    progress: Callable[[str], None],
 ) -> _Planned:
+    """The fastest programs in the budget, None: in the least arena that costs no time."""
     masks = [frozenset[str](), *dict.fromkeys(source.updates)]
-    programs = []
-    for i, live in enumerate(masks):
-        what = f"step {source.updates.index(live) + 1}" if i else "inference"
-        progress(f"planning the memory of {what} ({i + 1} of {len(masks)} programs)")
-        programs.append(lay_out(model, live))
     of_steps = [masks.index(live, 1) for live in source.updates]
     if source.scale is not None:
-        of_steps.insert(0, len(programs))
-        programs.append(prototypes(model, source.scale))
+        of_steps.insert(0, len(masks))
+        masks.append(frozenset({model.nodes[-1].name}))
+    limit = None if budget is None else budget - state_bytes
+    chosen = [choose(model, live, limit) for live in masks]
+    most = max(size for _, size in chosen)
+    if limit is not None and most > limit:
+        live, (tiling, _) = max(zip(masks, chosen, strict=True), key=lambda plan: plan[1][1])
+        tensor, size = in_the_way(program(model, live, tiling))
+        raise ValueError(
+            f"a memory budget must hold the smallest plan, {state_bytes + most:,} bytes, got "
+            f"{budget:,}: {tensor} ({size:,} bytes) is in the way; update fewer layers."
+        )
+    programs = []
+    for i, (live, (tiling, _)) in enumerate(zip(masks, chosen, strict=True)):
+        progress(f"planning the memory of program {i + 1} of {len(masks)}")
+        programs.append(lay_out(model, live, tiling, most if limit is None else limit))
+    if source.scale is not None:
+        prototypes(model, programs[-1], source.scale)
     for p in programs:
         p.arena_bytes = place(p.buffers, p.end, state_bytes)
     return _Planned(programs, of_steps)

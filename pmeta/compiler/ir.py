@@ -24,6 +24,8 @@ class Buffer:
     name: str
     persistent: bool = False
     """Lives through the whole program and from sample to sample."""
+    local: bool = False
+    """Made anew in every round of a loop, and gone behind the last instruction that reads it."""
     uses: list[tuple[int, int]] = field(default_factory=list)
     """(time, bytes from its start that are touched)"""
     offset: int = 0
@@ -86,7 +88,7 @@ def instr(op: str, owner: str = "", **named: Any) -> Instr:
 
 
 class Unit(NamedTuple):
-    """Instructions that run `rounds` times in turn: one unit of time for the planner."""
+    """Instructions that run `rounds` times in turn."""
 
     rounds: int
     body: list[Instr]
@@ -112,17 +114,25 @@ class Program:
     """Set by the memory plan, as are the offsets of the buffers."""
 
     def __post_init__(self) -> None:
-        """Times: one unit after the other, the loss between the forward and the backward half."""
+        """Times: one instruction after the other, the loss between the two halves."""
         ends = {"output": self.output, **({"g_output": self.g_output} if self.g_output else {})}
         loss = Unit(1, [Instr("loss", ends)])
-        self.units = [*self.forward, loss, *self.backward, *self.merge, *self.update]
-        for t, unit in enumerate(self.units):
-            for i in unit.body:
-                for ref in i.operands.values():
-                    if ref.buffer is not None:
-                        last = ref.skip + ref.step * (unit.rounds - 1)
-                        ref.buffer.uses.append((t, last + ref.size))
-        self.end = len(self.units)
+        self.times: list[Instr] = []
+        """The instruction at each time."""
+        for unit in (*self.forward, loss, *self.backward, *self.merge, *self.update):
+            self._use(unit)
+        self.end = len(self.times)
+
+    def _use(self, unit: Unit) -> None:
+        """In a loop a buffer is in use from its first to its last instruction, unless local."""
+        first, last = len(self.times), len(self.times) + len(unit.body) - 1
+        self.times += unit.body
+        for t, i in enumerate(unit.body, first):
+            for ref in i.operands.values():
+                if ref.buffer is not None:
+                    size = ref.skip + ref.step * (unit.rounds - 1) + ref.size
+                    times = (t,) if ref.buffer.local or unit.rounds == 1 else (first, last)
+                    ref.buffer.uses += [(at, size) for at in times]
 
 
 class GammaSource(NamedTuple):
@@ -197,16 +207,27 @@ class Model:
 class Tiling:
     """How large the parts of a program are, by stage; what is not named is as small as can be."""
 
-    forward: Mapping[int, int] = field(default_factory=dict)
+    forward: Mapping[int, int] = field(default_factory=dict, hash=False)
     """Rounds forward."""
-    backward: Mapping[int, int] = field(default_factory=dict)
-    strip: Mapping[int, int] = field(default_factory=dict)
+    backward: Mapping[int, int] = field(default_factory=dict, hash=False)
+    strip: Mapping[int, int] = field(default_factory=dict, hash=False)
     """Pixels of a conv that are gathered at a time."""
+    stream: tuple[int, int] | None = None
+    """The first two blocks in strips: rows of output a round, parts of the first's channels."""
+    again: frozenset[int] = frozenset()
+    """Stages whose conv runs again in the backward half, instead of keeping what a norm needs."""
 
     def with_rounds(self, s: int, forward: int, backward: int) -> "Tiling":
         return replace(
             self, forward={**self.forward, s: forward}, backward={**self.backward, s: backward}
         )
+
+    @property
+    def passes(self) -> str:
+        """What it does to save memory, in words."""
+        names = [f"stream by {self.stream[0]}, {self.stream[1]} parts"] if self.stream else []
+        names += [f"{len(self.again)} recomputed"] if self.again else []
+        return "; ".join(names) or "plain"
 
     def with_strip(self, s: int, pixels: int) -> "Tiling":
         return replace(self, strip={**self.strip, s: pixels})

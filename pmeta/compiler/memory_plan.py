@@ -139,23 +139,41 @@ def fullest_at(p: Program) -> str:
     """The layer at which the most bytes are alive."""
     alive = bytes_over_time(p.buffers, p.end)
     at = alive.index(max(alive))
-    body = p.units[at].body
-    name = next((i.owner for i in body if i.owner), body[0].op)
-    return f"{name} {'forward' if at <= len(p.forward) else 'backward'}"
+    owned = [i.owner for i in p.times[at:] if i.owner]
+    forward = sum(len(unit.body) for unit in p.forward)
+    return f"{owned[0] if owned else p.times[at].op} {'forward' if at <= forward else 'backward'}"
+
+
+def in_the_way(p: Program) -> tuple[str, int]:
+    """The largest tensor of those that are alive when the arena is fullest, and its bytes."""
+    alive = bytes_over_time(p.buffers, p.end)
+    at = alive.index(max(alive))
+    sizes = {
+        (b.name, span.size)
+        for b in p.buffers
+        for span in profile(b, p.end)
+        if span.first <= at <= span.last
+    }
+    return max(sizes, key=lambda named: named[1])
 
 
 def macs(p: Program, model: Model) -> int:
     """Multiplications and additions for one sample."""
-    return sum(_macs(i, model) for unit in (*p.forward, *p.backward) for i in unit.body)
+    units = (*p.forward, *p.backward)
+    return sum(_macs(i, unit.rounds, model) for unit in units for i in unit.body)
 
 
-def _macs(i: Instr, model: Model) -> int:
+def _macs(i: Instr, rounds: int, model: Model) -> int:
     n = i.parameters
     if i.op.startswith("conv"):
         g = model.nodes[n["geom"]].geom
         assert g is not None
         pixels = g.h * g.w if i.op == "conv_bw_x" else g.ho * g.wo
-        return g.c_out * g.depth * pixels * (n.get("stored") or g.c_in) // g.c_in
+        channels = (n["channels"] or g.c_out) * rounds
+        if n.get("rows"):
+            pixels = min(n["rows"] * rounds, g.ho - n["first"]) * g.wo
+            channels = n["channels"]
+        return channels * g.depth * pixels * (n.get("stored") or g.c_in) // g.c_in
     if i.op.startswith("fc"):
         return n["outputs"] * (n.get("stored") or n["inputs"]) * n["rows"]
     return 2 * n["channels"] ** 2 if i.op in ("score", "score_sum") else 0

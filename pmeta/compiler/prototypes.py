@@ -6,17 +6,14 @@ it makes the head from these.
 """
 
 from pmeta.compiler.ir import Model, Program, Ref, Unit, instr
-from pmeta.compiler.tiling import lay_out
 
 
-def prototypes(model: Model, scale: float) -> Program:
-    """The program of the pass; `scale` is s."""
+def prototypes(model: Model, p: Program, scale: float) -> None:
+    """Make a step that updates the head the program of the pass; `scale` is s."""
     head = model.nodes[-1]
-    p = lay_out(model, frozenset({head.name}))
     weight, bias = (Ref(None, model.address[name]) for name in (head.weight, head.bias))
     sums, counts = p.acc[head.weight], p.acc[head.bias]
     outputs = head.shape[-1]
     sizes = {"outputs": outputs, "inputs": sums.size // 4 // outputs, "scale": scale}
     made = instr("prototypes", head.name, w=weight, bias=bias, acc=sums, count=counts, **sizes)
     p.update = [Unit(1, [made])]
-    return p

@@ -1,39 +1,96 @@
-"""How large the parts of each stage are: as large as the smallest arena allows."""
+"""How a program is laid out: which passes save memory, and how large the parts of each stage are.
 
-from collections.abc import Callable, Sequence
+Passes that cost no time are always on. The others are tried in the order of their time.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from math import prod
 from typing import TypeVar
 
-from pmeta.compiler.fuse import Stage
+from pmeta.compiler.fuse import Stage, Tail
 from pmeta.compiler.ir import Model, Program, Tiling
+from pmeta.compiler.lower.emitter import Emitter
 from pmeta.compiler.lower.program import program
-from pmeta.compiler.memory_plan import live_bytes
+from pmeta.compiler.lower.stream import blocks
+from pmeta.compiler.memory_plan import live_bytes, place
 
 STRIPS = (128, 64, 32)
+STREAMS = ((4, 1), (4, 2), (2, 1), (2, 2), (2, 4), (1, 1), (1, 2), (1, 4))
+"""Rows of output a round, and parts of the first conv's channels; the fastest first."""
 
 
-def lay_out(model: Model, live: frozenset[str]) -> Program:
-    """The fastest program among those with the least memory.
+def layouts(model: Model, live: frozenset[str]) -> Iterator[Tiling]:
+    """Everything in the smallest parts; then with passes that take more time, the fastest first."""
+    yield Tiling()
+    e = Emitter(model, live, Tiling())
+    again = _again(e)
+    yield from (Tiling(again=frozenset(again[:n])) for n in range(1, len(again) + 1))
+    pair = blocks(e)
+    if not pair:
+        return
+    ways = [way for way in STREAMS if pair[0].geom.c_out % way[1] == 0]
+    for stages in dict.fromkeys([frozenset[int](), frozenset(again)]):
+        yield from (Tiling(stream=way, again=stages) for way in ways)
 
-    First everything in the smallest parts, then larger parts wherever they do not raise the
-    peak."""
+
+def _again(e: Emitter) -> list[int]:
+    """The stages whose conv can run again in the backward half, the largest output first."""
+    stages, found = e.model.stages, []
+    for s, stage in enumerate(stages):
+        head = e.nodes[stage.head].geom if stage.head is not None else None
+        alone = all(stage.source not in other.reads() for other in stages if other is not stage)
+        pooled = Tail.of(e.nodes, stage).pooled_first(e.nodes)
+        able = head and head.groups == 1 and pooled and (alone or stage.source < 0)
+        if able and e.needs[e.nodes[stage.tail[0]].inputs[0]]:
+            found.append(s)
+    return sorted(found, key=lambda s: -prod(stages[s].head_shape))
+
+
+def placed(p: Program) -> int:
+    """Bytes of the arena above the weights; gives every buffer its offset from 0 on."""
+    return place(p.buffers, p.end, 0)
+
+
+def choose(model: Model, live: frozenset[str], limit: int | None) -> tuple[Tiling, int]:
+    """The fastest layout in at most `limit` bytes, and its bytes; the smallest if none is.
+
+    None: the one without passes that take time."""
+    smallest: tuple[Tiling, int] | None = None
+    for tiling in layouts(model, live):
+        size = placed(program(model, live, tiling))
+        if limit is None or size <= limit:
+            return tiling, size
+        if smallest is None or size < smallest[1]:
+            smallest = tiling, size
+    assert smallest is not None
+    return smallest
+
+
+def lay_out(model: Model, live: frozenset[str], tiling: Tiling, limit: int) -> Program:
+    """The program of a layout with larger parts wherever `limit` bytes allow it."""
+    tight = program(model, live, tiling)
+    wide = program(model, live, widen(model, live, tiling, limit))
+    return wide if placed(wide) <= max(limit, placed(tight)) else tight
+
+
+def widen(model: Model, live: frozenset[str], tiling: Tiling, limit: int) -> Tiling:
+    """Fewer rounds, then wider strips of pixels."""
 
     def peak(tiling: Tiling) -> int:
         p = program(model, live, tiling)
         return live_bytes(p.buffers, p.end)
 
-    tiling = Tiling()
-    least = peak(tiling)
+    most = max(limit, peak(tiling))
 
     def fits(tiling: Tiling) -> bool:
-        return peak(tiling) <= least
+        return peak(tiling) <= most
 
     rounds = [_rounds(model, stage) for stage in model.stages]
     tiling = _enlarge(tiling, rounds, lambda t, s, pair: t.with_rounds(s, *pair), fits)
     convs = [_is_conv(model, stage) for stage in model.stages]
     strips = [STRIPS if conv else () for conv in convs]
-    return program(model, live, _enlarge(tiling, strips, Tiling.with_strip, fits))
+    return _enlarge(tiling, strips, Tiling.with_strip, fits)
 
 
 Option = TypeVar("Option")

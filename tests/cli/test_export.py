@@ -189,3 +189,21 @@ def test_the_same_as_c(run: Path, tmp_path: Path) -> None:
     subprocess.run([native.compiler(), "-Wall", "-Werror", *sources, "-o", program], check=True)
     done = subprocess.run([program], check=True, capture_output=True)
     assert done.stdout == out.read_bytes()
+
+
+def test_a_memory_budget(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """All layers of this run are updated, so that there is one plan; a budget holds it or not."""
+    out, picture = tmp_path / "model.pmeta", tmp_path / "plans.svg"
+    command = ["export", str(run), "-o", str(out), "--memory-budget"]
+    assert cli.main([*command, "1MiB", "--frontier", str(picture)]) == 0
+    assert device.load(out).arena_bytes <= 1 << 20
+    shown = capsys.readouterr().out
+    assert "in the way" in shown
+    assert "plain" in shown
+    assert b"<svg" in picture.read_bytes()
+    assert cli.main([*command, "20kB"]) != 0
+    assert "is in the way; update fewer layers" in capsys.readouterr().err
+    assert cli.main([*command, "50%"]) != 0
+    assert "a size such as 230kB" in capsys.readouterr().err
+    assert cli.main([*command, "1MB", "--frontier", "plans.pdf"]) != 0
+    assert "a .png or .svg file" in capsys.readouterr().err

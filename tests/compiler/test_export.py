@@ -41,7 +41,7 @@ def test_the_documents_figures_are_those_of_today() -> None:
 def test_pmeta_adapts_4conv_below_the_papers_inference() -> None:
     e = four_conv("pmeta", ["conv3", "conv4", "fc"])
     assert e.arena_bytes + e.input_bytes <= 0.60e6  # paper: 0.99 MB to adapt, 0.90 MB to infer
-    assert e.infer_bytes + e.input_bytes <= 0.47e6
+    assert e.infer_bytes <= e.arena_bytes  # inference takes what is there, to be as fast as it can
     assert e.state_bytes == 4 * (2 * 9216 + 4005) // 16 * 16 + 16  # conv3, conv4, fc; rounded up
 
 

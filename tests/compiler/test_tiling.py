@@ -10,7 +10,7 @@ from pmeta.compiler.ir import Model, Program, Tiling
 from pmeta.compiler.lower.program import program
 from pmeta.compiler.memory_plan import live_bytes
 from pmeta.compiler.read_model import read_graph
-from pmeta.compiler.tiling import _enlarge, _rounds, lay_out
+from pmeta.compiler.tiling import _enlarge, _rounds, lay_out, placed
 from tests.helpers.device_models import SHAPES, network
 
 
@@ -35,7 +35,8 @@ def rounds(p: Program) -> int:
 def test_the_least_memory_and_then_the_fewest_rounds(kind: str) -> None:
     m = model(kind)
     live = frozenset(node.name for node in m.nodes if node.name)
-    smallest, chosen = program(m, live, Tiling()), lay_out(m, live)
+    smallest = program(m, live, Tiling())
+    chosen = lay_out(m, live, Tiling(), placed(smallest))
     whole = Tiling()
     for s in range(len(m.stages)):
         whole = whole.with_rounds(s, 1, 1)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from pmeta.compiler.arena import Arena
 from pmeta.compiler.export import export
 from pmeta.device.format import INPUT_TYPES
 from tests.device.test_golden import same_weights
@@ -20,7 +21,7 @@ def turned(c: Case) -> Case:
     return again(c._replace(meta=c.meta.with_parameters(p)))
 
 
-def again(c: Case) -> Case:
+def again(c: Case, budget: int | None = None) -> Case:
     """The case with its file written anew."""
     kind = INPUT_TYPES[c.raw.dtype == np.uint8]
     channels = c.raw.shape[1]
@@ -33,6 +34,7 @@ def again(c: Case) -> Case:
         scale=[2 / 255] * channels,
         shift=[-1.0] * channels,
         batch=c.batch,
+        memory_budget=budget,
     )
     return c._replace(exported=exported)
 
@@ -41,3 +43,59 @@ def again(c: Case) -> Case:
 @pytest.mark.parametrize("live", [["norm1", "fc"], ["norm3", "conv4", "fc"], ["norm4"]])
 def test_norms_behind_their_pool_equal_pytorch(live: list[str], batch: int) -> None:
     same_weights(turned(case("4conv", "pmeta", seed=3, live=live, batch=batch, raw=True)))
+
+
+def smallest(c: Case) -> int:
+    """The least arena that there is for a case."""
+    kind = INPUT_TYPES[c.raw.dtype == np.uint8]
+    arena = Arena(c.net, c.meta, c.method, c.raw.shape[1:], input_type=kind, batch=c.batch)
+    return arena.bytes(c.meta.updates(), memory_budget=1)
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("live", [["norm2", "fc"], ["norm3", "conv4", "norm4", "fc"], ["fc"]])
+def test_streaming_equals_pytorch(live: list[str], batch: int) -> None:
+    c = turned(case("4conv", "pmeta", seed=4, live=live, batch=batch, raw=True))
+    plain, least = c.exported, smallest(c)
+    c = again(c, least)
+    assert c.exported.arena_bytes <= least < plain.arena_bytes
+    assert min(c.exported.macs[1:]) > min(plain.macs[1:])
+    same_weights(c)
+
+
+def test_inference_streams_as_well() -> None:
+    c = case("4conv", "pmeta", seed=4, live=["conv4", "fc"], raw=True)
+    streamed = again(c, smallest(c))
+    assert streamed.exported.infer_bytes < c.exported.infer_bytes
+    got, want = streamed.device().scores(c.raw), c.device().scores(c.raw)
+    np.testing.assert_allclose(got, want, atol=1e-5)
+
+
+def test_a_budget_gives_time_before_memory() -> None:
+    """The more bytes, the fewer MACs and the larger the parts; never more than there are."""
+    c = case("4conv", "pmeta", seed=4, live=["conv4", "fc"], raw=True)
+    least = smallest(c)
+    budgets = [least, least + 20_000, least + 100_000]
+    exported = [again(c, budget).exported for budget in budgets]
+    assert all(e.arena_bytes <= budget for e, budget in zip(exported, budgets, strict=True))
+    assert [e.macs[1] for e in exported] == sorted((e.macs[1] for e in exported), reverse=True)
+    assert exported[-1].macs[1] == c.exported.macs[1]
+
+
+def test_a_budget_that_is_too_small_names_the_tensor_in_the_way() -> None:
+    c = case("4conv", "pmeta", seed=4, live=["conv4", "fc"], raw=True)
+    with pytest.raises(ValueError, match=r"bytes, got 9,000: .* \(.* bytes\) is in the way"):
+        again(c, 9000)
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize(("method", "live"), [("maml", None), ("pmeta", ["conv2", "conv4", "fc"])])
+def test_convs_that_run_again_equal_pytorch(
+    method: str, live: list[str] | None, batch: int
+) -> None:
+    c = turned(case("4conv", method, seed=6, live=live, batch=batch, raw=True))
+    plain, least = c.exported, smallest(c)
+    c = again(c, least)
+    assert c.exported.arena_bytes <= least < plain.arena_bytes
+    assert max(c.exported.macs) > max(plain.macs)
+    same_weights(c)

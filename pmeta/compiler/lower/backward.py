@@ -10,6 +10,7 @@ from pmeta.compiler.fuse import NORMS, Stage
 from pmeta.compiler.ir import ACTS, CURVES, LANES, NOTHING, Instr, Ref, instr
 from pmeta.compiler.lower.emitter import Emitter, Size
 from pmeta.compiler.lower.forward import concat_parts, norm_part
+from pmeta.compiler.lower.recompute import head_again
 from pmeta.compiler.read_model import Node
 from pmeta.device.format import Geom
 
@@ -25,7 +26,9 @@ def stage_backward(e: Emitter, s: int, stage: Stage) -> None:
     e.emit_rounds(tail.body, tail.rounds)
     for norm, gamma_fw in zip(tail.norms, gammas_fw, strict=True):
         _update_norm(e, norm, gamma_fw)
-    if reaches_head:
+    if reaches_head and tail.tail.pools_first:
+        head_again(e, s, stage, tail.g, tail.sums, tail.rounds)
+    elif reaches_head:
         _head_backward(e, s, stage, tail.g.whole(prod(stage.head_shape) * 4))
 
 
@@ -61,18 +64,20 @@ class _TailBackward:
     def __init__(self, e: Emitter, s: int, stage: Stage):
         self.e, self.stage = e, stage
         same = e.tiling.forward.get(s, e.model.rounds(stage)[-1])
-        self.rounds = e.tiling.backward.get(s, same)
+        self.rounds = 1 if s in e.streamed else e.tiling.backward.get(s, same)
         self.tail = e.tail(stage)
         self.g = e.grads.pop(stage.value).part(prod(stage.shape) // self.rounds * 4)
         self.body: list[Instr] = []
         self.norms: list[_UpdatedNorm] = []
+        self.sums = NOTHING, NOTHING
+        """Of a norm behind its max-pool."""
 
     def walk(self) -> bool:
         """Emit every operation whose gradient is needed; whether the head's is needed too."""
         for i in reversed(range(len(self.tail.order))):
             passes = self.e.needs[self._below(i)]
             if not (self.tail.pools_first and i == 1):  # the winners' gradient is all there is
-                self._operation(i, passes)
+                self._operation(i, passes and not (self.tail.pools_first and i == 0))
             if not passes:
                 return False
         return True
@@ -109,7 +114,7 @@ class _TailBackward:
     def _place(self, i: int, shape: tuple[int, ...]) -> Ref:
         """For the gradient of a pool's input: a norm below it takes one part after the other."""
         if any(self.e.nodes[u].kind in NORMS for u in self.tail.order[:i]):
-            return self.e.new("part", prod(shape) // self.rounds * 4)
+            return self.e.new("part", prod(shape) // self.rounds * 4, local=True)
         return self.e.full("g(y)", shape, self.rounds)
 
     def _append(self, op: str, owner: str = "", **named: Any) -> None:
@@ -156,15 +161,16 @@ class _TailBackward:
         rstd = mean = products = NOTHING
         if passes:
             rstd = self.e.kept["rstd", t].parts(part.groups * 4, self.rounds)
-        if node.name in self.e.live:
-            size, channels = part.channels * 4, part.channels * self.rounds
+        size, channels = part.channels * 4, part.channels * self.rounds
+        if node.name in self.e.live or self.tail.pools_first:
             mean, products = (self.e.new(f"sums {node.name}", size, size) for _ in range(2))
+            self.sums = mean.whole(channels * 4), products.whole(channels * 4)
+        if node.name in self.e.live:
             seen = Size(channels, prod(shape) // channels, rows_first=node.kind == "layer_norm")
             scored, scored_size = xhat.whole(seen.bytes()), seen
             if self.tail.pools_first:
                 scored, scored_size = self.e.kept["means", t].whole(channels * 4), Size(channels, 1)
-            sums = (ref.whole(channels * 4) for ref in (mean, products))
-            self.norms.append(_UpdatedNorm(node, scored, scored_size, seen, *sums))
+            self.norms.append(_UpdatedNorm(node, scored, scored_size, seen, *self.sums))
         self._append(
             f"{node.kind}_bw",
             node.name,
@@ -177,7 +183,7 @@ class _TailBackward:
             no_dx=not passes,
             **part.sizes,
         )
-        self.g = xhat
+        self.g = self.g if self.tail.pools_first else xhat
 
 
 def _update_norm(e: Emitter, norm: _UpdatedNorm, gamma_fw: Ref) -> None:

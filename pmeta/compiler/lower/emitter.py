@@ -40,6 +40,8 @@ class Emitter:
         self.acc: dict[str, Ref] = {}
         self.shared: dict[tuple[str, str], Ref] = {}
         """Gamma of a micro-batch, by layer and side."""
+        self.streamed: frozenset[int] = frozenset()
+        """Stages whose forward half ran in strips of rows, so that bits are packed in one piece."""
         self.needs = self._needs_gradient()
         self.factors = self._factors()
 
@@ -75,21 +77,32 @@ class Emitter:
         if gamma is None or gamma.kept >= gamma.channels or source < 0 or self.shares(node):
             return None
         alone = self.updated_readers(source) == [head] and source not in self.factors
+        alone &= not any(
+            stage.head == head and self.runs_again(stage) for stage in self.model.stages
+        )
         return gamma.kept if alone else None
 
     def tail(self, stage: Stage) -> Tail:
         """The tail of a stage as this program runs it: pooling first where that is the same."""
         plain = Tail.of(self.nodes, stage)
         pooled = plain.pooled_first(self.nodes)
-        if pooled is None or self.needs[self.nodes[stage.tail[0]].inputs[0]]:
+        if pooled is None:
             return plain
-        return pooled
+        needed = self.needs[self.nodes[stage.tail[0]].inputs[0]]
+        return plain if needed and not self.runs_again(stage) else pooled
+
+    def runs_again(self, stage: Stage) -> bool:
+        """Whether a stage's conv is computed once more in the backward half."""
+        again = self.tiling.again
+        return bool(again) and self.model.stages.index(stage) in again
 
     def keeps_norm(self, t: int) -> bool:
         return self.nodes[t].name in self.live or self.needs[self.nodes[t].inputs[0]]
 
-    def new(self, name: str, size: int, step: int = 0, persistent: bool = False) -> Ref:
-        self.buffers.append(Buffer(name, persistent))
+    def new(
+        self, name: str, size: int, step: int = 0, persistent: bool = False, local: bool = False
+    ) -> Ref:
+        self.buffers.append(Buffer(name, persistent, local))
         return Ref(self.buffers[-1], size=size, step=step)
 
     def full(self, name: str, shape: tuple[int, ...], rounds: int) -> Ref:

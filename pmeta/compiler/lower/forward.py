@@ -44,7 +44,13 @@ class _StageForward:
         self.rounds = e.tiling.forward.get(s, e.model.rounds(stage)[-1])
         self.tail = e.tail(stage)
         self.moves = [i for i in range(len(self.tail.order)) if self._moves(i)]
-        self.out = e.values[stage.value] = e.full(f"value {stage.value}", stage.shape, self.rounds)
+        self.out = e.values[stage.value] = e.full(self._name(), stage.shape, self.rounds)
+
+    def _name(self) -> str:
+        head = self.stage.head
+        return (
+            f"value {self.stage.value}" if head is None else f"output of {self.e.nodes[head].name}"
+        )
 
     def _moves(self, i: int) -> bool:
         """Whether an operation writes elsewhere than it reads.
@@ -86,7 +92,7 @@ class _StageForward:
         t = self.tail.order[following]
         node = self.e.nodes[t]
         if node.kind not in NORMS:
-            return self.e.new("part", prod(shape) * 4 // self.rounds)
+            return self.e.new("part", prod(shape) * 4 // self.rounds, local=True)
         self.e.kept["xhat", t] = self.e.full(f"xhat {node.name}", shape, self.rounds)
         return self.e.kept["xhat", t]
 
@@ -109,7 +115,7 @@ class _StageForward:
             x=x.whole(g.c_in * g.h * g.w * 4),
             w=w._replace(step=channels * g.depth * 4),
             bias=bias._replace(step=channels * 4),
-            patches=self.e.new("patches", g.depth * strip * 4),
+            patches=self.e.new("patches", g.depth * strip * 4, local=True),
             geom=self.stage.head,
             channels=channels,
             strip=strip,
@@ -168,18 +174,23 @@ class _StageForward:
         channels, per_group = geom.c_in // self.rounds, geom.c_in // node.groups
         plane, pooled = geom.h * geom.w, geom.ho * geom.wo
         w, bias = (self.e.param(name, channels * 4) for name in (node.weight, node.bias))
-        stat, xhat, means = self.e.new("statistics", channels * 8), y, NOTHING
+        again = self.e.needs[node.inputs[0]]  # its conv runs again in the backward half
+        stat = self.e.new("statistics", channels * 8, channels * 8 if again else 0, local=not again)
+        xhat, means, index = y, NOTHING, NOTHING
         if self.e.keeps_norm(t):
             shape = (geom.c_in, geom.ho, geom.wo)
             xhat = self.e.kept["xhat", t] = self.e.full(f"xhat {node.name}", shape, self.rounds)
             means = self.e.new(f"means {node.name}", channels * 4, channels * 4)
             self.e.kept["means", t] = means
+        if again:
+            self.e.kept["stat", t] = stat
+            index = self._keep("index", pool, geom.index_bytes(channels))
         sizes: dict[str, Any] = {"channels": channels, "per_group": per_group}
         rows = {"channels": channels, "width": pooled, "rows": 1, "window": 1}
         return [
             instr("moments", node.name, stat=stat, x=x, channels=channels, plane=plane),
             instr("group_stat", stat=stat, means=means, count=plane, eps=node.eps, **sizes),
-            instr("maxpool", y=xhat, x=x, w=w, geom=pool, channels=channels),
+            instr("maxpool", y=xhat, x=x, index=index, w=w, geom=pool, channels=channels),
             instr("normalise", node.name, xhat=xhat, y=y, stat=stat, w=w, bias=bias, **rows),
         ]
 

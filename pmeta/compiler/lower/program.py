@@ -12,6 +12,7 @@ from pmeta.compiler.ir import Model, Program, Tiling
 from pmeta.compiler.lower.backward import stage_backward
 from pmeta.compiler.lower.emitter import Emitter
 from pmeta.compiler.lower.forward import compact, stage_forward
+from pmeta.compiler.lower.stream import blocks, stream
 
 
 def program(model: Model, live: frozenset[str], tiling: Tiling) -> Program:
@@ -19,7 +20,12 @@ def program(model: Model, live: frozenset[str], tiling: Tiling) -> Program:
     e = Emitter(model, live, tiling)
     if model.convert:
         _convert_input(e)
+    pair = blocks(e) if tiling.stream else None
+    if pair and tiling.stream:
+        stream(e, pair, *tiling.stream)
     for s, stage in enumerate(model.stages):
+        if pair and s < len(pair):
+            continue
         stage_forward(e, s, stage)
         for value in stage.reads():
             if model.last_reader[value] == s:
