@@ -40,7 +40,7 @@ def test_the_least_memory_and_then_the_fewest_rounds(kind: str) -> None:
     whole = Tiling()
     for s in range(len(m.stages)):
         whole = whole.with_rounds(s, 1, 1)
-    assert peak(chosen) <= peak(smallest) < peak(program(m, live, whole))
+    assert placed(chosen) <= placed(smallest) < placed(program(m, live, whole))
     assert rounds(chosen) < rounds(smallest)
 
 
