@@ -60,7 +60,8 @@ def test_damaged_files_are_refused_with_the_reason() -> None:
     refuses(data[:40], "ends before")
     refuses(b"", "ends before")
     refuses(data[:200] + bytes([data[200] ^ 1]) + data[201:], "checksum")
-    refuses(data[:8] + b"\x02" + data[9:], "another format version")
+    newer = bytes([flatfile.VERSION + 1])
+    refuses(data[:8] + newer + data[9:], "another format version")
     refuses(data[:12] + data[12:16][::-1] + data[16:], "little-endian")
     header = flatfile.header(data)
     at = header["at_instrs"] + 2 * 4

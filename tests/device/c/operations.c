@@ -142,13 +142,13 @@ static void check_ceil(int max, int count_pad)
     for (int i = 0; i < 2; i++) {
         moved(x2, x, v, i ? -h : h, nx);
         if (max)
-            pmeta_maxpool(y, x2, NULL, &q, q.c_in);
+            pmeta_maxpool(y, x2, NULL, NULL, &q, q.c_in);
         else
             pmeta_avgpool(y, x2, &q, q.c_in, count_pad);
         side[i] = dot(y, r, ny);
     }
     if (max) {
-        pmeta_maxpool(y, x, index, &q, q.c_in);
+        pmeta_maxpool(y, x, index, NULL, &q, q.c_in);
         pmeta_maxpool_bw(g, r, index, &q, q.c_in);
     } else {
         pmeta_avgpool_bw(g, r, &q, q.c_in, count_pad);
