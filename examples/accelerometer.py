@@ -45,9 +45,10 @@ def main(out: Path = Path("runs/accelerometer"), tasks: int = 2000) -> float:
         *(nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(32, GESTURES)),
     )
     example = torch.zeros(1, AXES, LENGTH)
-    learner = pmeta.Learner(model, example, inner_steps=3, alpha_0=0.1, memory_budget="50%")
+    learner = pmeta.Learner(model, example, inner_steps=3, alpha_0=0.3, memory_budget="50%")
     unseen = [task(10**5 + i) for i in range(20)]
-    learner.fit(task, unseen, out / "run", n_tasks=tasks, epoch_tasks=max(1, tasks // 10))
+    epoch, rates = max(1, tasks // 5), {"lr": 3e-3, "alpha_lr": 1e-2}
+    learner.fit(task, unseen, out / "run", n_tasks=tasks, epoch_tasks=epoch, **rates)
     learner.export(out / "gestures.pmeta")
     print(learner.cost(samples=GESTURES * SHOTS))
 
