@@ -62,7 +62,8 @@ def main() -> None:
             cells.append(cell)
             print(json.dumps(cell), flush=True)
     arenas = {name: device.arena_bytes for name, device in devices.items()}
-    found = {**dataclasses.asdict(config), "arena_bytes": arenas, "cells": cells}
+    found = {**dataclasses.asdict(config), "arena_bytes": arenas, "outputs": max(ways)}
+    found["cells"] = cells
     if config.out:
         write_atomically(Path(config.out), (json.dumps(found, indent=1) + "\n").encode())
 
@@ -101,6 +102,7 @@ def measure(
             device.adapt(support, labels)
             right[name][i] = (device.predict(query) == queries).mean()
     cell: dict[str, Any] = {"n_way": way, "n_shot": shot, "tasks": config.tasks}
+    cell["queries"] = config.queries
     for name, accuracy in right.items():
         cell[name] = _mean(accuracy)
     if "none" in right:

@@ -106,7 +106,8 @@ def add_still(config: AddConfig, run: str) -> dict[str, Any]:
     card["evaluation"]["n_query"] = config.n_query
     if config.engine:
         found = json.loads(Path(config.engine).read_text())
-        card["engine"] = {key: found[key] for key in ("arena_bytes", "queries", "seed", "cells")}
+        keys = ("arena_bytes", "outputs", "seed", "cells")
+        card["engine"] = {key: found[key] for key in keys}
     folder, cards = Path(config.folder), Path(config.cards)
     make_folder(folder)
     make_folder(cards)

@@ -110,11 +110,10 @@ def grid(card: dict[str, Any]) -> list[str]:
         for c in found["cells"]
     ]
     arenas = ", ".join(f"{titles[name]} {found['arena_bytes'][name]:,}" for name in used)
-    outputs = max(c["n_way"] for c in found["cells"])
     return [
         "In the C engine, validation classes, one sample at a time:",
         table(["classes", "samples of each", "tasks", *(titles[name] for name in used)], rows),
-        f"Arena of the file for {outputs} classes, in bytes: {arenas}.\n"
+        f"Arena of the file for {found['outputs']} classes, in bytes: {arenas}.\n"
         "`python benchmarks/shots.py` gives such a table.",
     ]
 

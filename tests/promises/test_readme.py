@@ -74,6 +74,14 @@ def test_figures_are_those_of_the_zoo():
         assert f"{model['arena_mb']:.2f} MB" in picture
 
 
+def test_figures_of_the_model_that_is_recommended():
+    card = zoo.card("miniimagenet-4conv")
+    (five,) = [c for c in card["engine"]["cells"] if (c["n_way"], c["n_shot"]) == (5, 5)]
+    one, memory = card["evaluation"]["accuracy"], card["files"][0]["arena_bytes"] / 1e6
+    said = f"{one:.0f} % right from 1 photo of each and {five['steps'][0]:.0f} % from 5"
+    assert f"{said}, in {memory:.2f} MB" in README
+
+
 def test_it_is_short_and_shows_the_commands_that_are_tested_here():
     used = {line.split()[1] for line in COMMANDS if line.startswith("pmeta ")}
     assert used >= {"adapt", "cost", "evaluate", "export", "report", "reproduce", "train"}
