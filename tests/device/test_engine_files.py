@@ -341,3 +341,27 @@ def test_inference_waits_for_the_samples_of_a_step() -> None:
         model.scores(x)
     model._call("pmeta_step")
     model.scores(x)
+
+
+def test_scores_that_change_on_the_way_do_not_lead_out_of_the_sums() -> None:
+    """Scratch over the scores: four channels are kept, and then their scores are zeros."""
+    gamma, x, gy, acc, behind = 256 + 20, 64, 96, 128, 144
+    copies = [
+        RawInstr("copy", at={"y": y, "x": SAMPLE}, parameters={"count": n, "plane": 1})
+        for y, n in ((gamma, 4), (x, 4), (gy, 1))
+    ]
+    sums = RawInstr(
+        "conv_bw_w",
+        at={"acc": acc, "gy": gy, "x": x, "gamma_fw": gamma, "patches": 256},
+        parameters={"geom": 0, "stored": 4, "strip": 16},
+    )
+    infer = INFER._replace(arena_bytes=4096)
+    program = infer._replace(first=1, forward=3, backward=1, update=0, merge=0, g_output=8)
+    sizes = {"arena_bytes": 4096, "infer_bytes": 4096, "input_channels": 4}
+    data = written([infer, program], [ADD, *copies, sums], **sizes)
+    data = with_geom(data, Geom(4, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 1, 1, 1))
+    arena = np.zeros(4096, np.uint8)
+    model = device.DeviceModel(data, arena=arena)
+    model.adapt(np.full((1, 4, 1), 2, np.float32), [0])
+    assert arena[acc:behind].view(np.float32).any()
+    assert not arena[behind : behind + 16].any()
