@@ -163,7 +163,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-LONG = 200
+LONG = 80
 """Tasks enough to be stopped on the way more than once."""
 
 
