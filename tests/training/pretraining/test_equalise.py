@@ -9,7 +9,7 @@ import torch
 from pmeta.data.tasks import ImageSet, normalise
 from pmeta.network.backbones import FourConv, ResNet12
 from pmeta.network.take_in import take_in
-from pmeta.training.equalise import embedding, equalised
+from pmeta.training.pretraining.equalise import embedding, equalised
 
 
 def images() -> ImageSet:
