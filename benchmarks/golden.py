@@ -155,7 +155,10 @@ def compare_adapted(name: str, c: Case, images: ImageSet, tasks: int) -> bool:
         with torch.no_grad():
             w = {key: torch.from_numpy(value) for key, value in single.items()}
             want = torch.func.functional_call(c.net.model, w, (query,)).argmax(1).numpy()
-        agree, total = agree + int((model.predict(raw(query)) == want).sum()), total + len(want)
+        agree, total = (
+            agree + int((model.predict(raw(query)).labels == want).sum()),
+            total + len(want),
+        )
     (middle, single_middle), (worst, single_worst) = np.median(apart, axis=0), np.max(apart, axis=0)
     near, single_near = (np.array(apart) <= TOLERANCE).sum(0)
     print(

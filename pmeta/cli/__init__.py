@@ -26,6 +26,10 @@ COMMANDS = {
         "pmeta.cli.device.adapt:main",
         "adapt an exported model to a few samples, without torch",
     ),
+    "predict": (
+        "pmeta.cli.device.predict:main",
+        "classify pictures with an adapted model, without torch",
+    ),
     "firmware": (
         "pmeta.cli.device.firmware:main",
         "a folder that builds a model for a board",

@@ -3,7 +3,7 @@
 import ctypes
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from math import inf, prod
+from math import inf
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -13,8 +13,12 @@ import numpy as np
 from pmeta.base.files import write_atomically
 from pmeta.device import slots
 from pmeta.device.calls import CModel, EngineError, library
-from pmeta.device.format import INPUT_TYPES, facts, with_state
+from pmeta.device.description import Description
+from pmeta.device.format import with_state
+from pmeta.device.inputs import checked_labels, checked_samples
 from pmeta.device.interrupt import ASK, interruptible
+from pmeta.device.predictions import Predictions
+from pmeta.device.samples import read_many
 
 LONG = frozenset(("pmeta_infer", "pmeta_feed", "pmeta_forward", "pmeta_backward"))
 """Calls that may take their time."""
@@ -29,7 +33,7 @@ class Adaptation(NamedTuple):
     """Of each step; before them of the pass that makes prototypes, if there is one."""
 
 
-class DeviceModel:
+class DeviceModel(Description):
     """A model on the device: one file, one arena.
 
     `arena` is a buffer of the caller's own, at least `arena_bytes` long. Without it one is made.
@@ -60,27 +64,9 @@ class DeviceModel:
                 "not: copy it."
             )
         self._call("pmeta_start", self._arena.ctypes.data, self._arena.nbytes)
-        self._own_classes = self.classes
+        self._own_classes = self.n_classes
         self.facts = self._checked_facts(data)
-
-    def _checked_facts(self, data: bytes) -> dict[str, Any]:
-        """What the file says of itself in JSON, which the engine does not read."""
-        try:
-            found = facts(data)
-            shapes = [found["input_shape"], *(entry["shape"] for entry in found["state"])]
-            fits = all(type(n) is int and n > 0 for shape in shapes for n in shape)
-            sample, *weights = [prod(shape) for shape in shapes]
-            fits = fits and sample * np.dtype(self.input_type).itemsize == self._m.input_bytes
-            fits = fits and 4 * sum(weights) <= self.state_bytes < 4 * sum(weights) + 16
-            fits = fits and all(type(entry["name"]) is str for entry in found["state"])
-        except (ValueError, KeyError, TypeError, RecursionError):
-            fits = False
-        if not fits:
-            raise EngineError(
-                "the names and shapes in the file do not fit its header: write it again with "
-                "`pmeta export`."
-            )
-        return found
+        self._names = self.facts["classes"]
 
     def _call(self, name: str, *args: Any) -> None:
         with interruptible() if name in LONG else nullcontext():
@@ -88,105 +74,38 @@ class DeviceModel:
         if status:
             raise EngineError(f"{self._lib.pmeta_message(status).decode()} ({name}).")
 
-    @property
-    def work(self) -> float:
-        """Operations and words moved for one sample, and the step behind it, at most."""
-        return self._m.work
+    def adapt(
+        self,
+        x: np.ndarray,
+        y: Sequence[int] | np.ndarray,
+        classes: Sequence[str] = (),
+        again: bool = False,
+    ) -> Adaptation:
+        """Take K steps from the weights of the file on a support set.
 
-    @property
-    def arena_bytes(self) -> int:
-        """Bytes that adaptation needs, planned when the model was exported."""
-        return self._m.arena_bytes
-
-    @property
-    def infer_bytes(self) -> int:
-        """Bytes that inference needs."""
-        return self._m.infer_bytes
-
-    @property
-    def state_bytes(self) -> int:
-        """Bytes of the weights under adaptation, a part of both."""
-        return self._m.state_bytes
-
-    @property
-    def high_water_bytes(self) -> int:
-        """Bytes of the arena that were reached so far."""
-        return self._lib.pmeta_high_water(ctypes.byref(self._m))
-
-    @property
-    def steps(self) -> int:
-        """K, the inner steps of an adaptation."""
-        return self._m.steps - self.prototypes
-
-    @property
-    def batch(self) -> int | None:
-        """Samples of the support set that share their attention scores; None: all of them."""
-        return self._m.batch or None
-
-    @property
-    def outputs(self) -> int:
-        """Numbers that the network gives for a row: the classes of a classifier."""
-        return self._m.outputs // self._m.rows
-
-    @property
-    def classes(self) -> int:
-        """The first outputs, those that `predict` looks at: the classes of the last adaptation."""
-        return self._m.classes
-
-    @property
-    def repeated(self) -> bool:
-        """Whether there are more outputs than were meta-trained.
-
-        The loss then leaves out those that are no classes."""
-        return self.facts.get("repeated") is True
-
-    @property
-    def prototypes(self) -> bool:
-        """Whether the head is made from the support set, in a first pass over it."""
-        return self.facts.get("prototypes") is True
-
-    @property
-    def rows(self) -> int:
-        """Rows of output for a sample: 1 for a classifier, T for an episode of T observations."""
-        return self._m.rows
-
-    @property
-    def input_shape(self) -> tuple[int, ...]:
-        """Of one sample."""
-        return tuple(self.facts["input_shape"])
-
-    @property
-    def sample_bytes(self) -> int:
-        """Bytes of one sample."""
-        return self._m.input_bytes
-
-    @property
-    def input_type(self) -> str:
-        """float32 or uint8."""
-        return INPUT_TYPES[self._m.input_type]
-
-    def adapt(self, x: np.ndarray, y: Sequence[int] | np.ndarray) -> Adaptation:
-        """Forget earlier adaptations and take K steps on a support set.
-
-        x is (n, *input_shape), the labels y are (n,). There are as many classes as the largest
-        label says. Where outputs are repeated, the softmax of the loss runs only over these;
-        outputs that were meta-trained together stay together in it."""
+        x is (n, *input_shape), the labels y are (n,). `classes` are the names of the classes; there
+        are as many as the largest label says. Where outputs are repeated, the softmax of the loss
+        runs only over these; outputs that were meta-trained together stay together in it.
+        A file that holds an adapted model learns on only with `again`, and only the same classes.
+        """
         x, y = self._samples(x), self._labels(y)
         if len(x) != len(y) or len(x) == 0:
             raise ValueError(
                 f"a support set has as many labels as samples, at least one, got {len(x)} and "
                 f"{len(y)}."
             )
-        classes = int(y.max()) + 1
-        if self.prototypes and len(set(y.tolist())) < classes:
+        n = int(y.max()) + 1
+        self._check_names(classes, n)
+        self._check_again(classes, n, again)
+        if self.prototypes and len(set(y.tolist())) < n:
             raise ValueError(
                 f"a head from prototypes needs a sample of every class, got {len(set(y.tolist()))} "
-                f"of the {classes} classes: number the classes without gaps."
+                f"of the {n} classes: number the classes without gaps."
             )
         passes = self._m.steps
         losses, milliseconds = np.zeros(passes, np.float32), np.zeros(passes)
         loss = ctypes.c_float()
-        with self._whole_adaptation(len(x), classes if self.repeated else self.outputs):
+        with self._whole_adaptation(len(x), n if self.repeated else self.outputs):
             for k in range(passes):
                 start = perf_counter()
                 for sample, label in zip(x, y, strict=True):
@@ -194,8 +113,37 @@ class DeviceModel:
                     losses[k] += loss.value / len(x)
                 self._call("pmeta_step")
                 milliseconds[k] = 1000 * (perf_counter() - start)
-        self._call("pmeta_classes", classes)
+        self._call("pmeta_classes", n)
+        self._names = list(classes or self._names)
         return Adaptation(losses[passes - self.steps :], milliseconds)
+
+    def _check_names(self, classes: Sequence[str], n: int) -> None:
+        if classes and (len(classes) != n or len({*classes}) != n):
+            raise ValueError(
+                f"each class has a name of its own, {n} for the labels 0 to {n - 1}, got "
+                f"{', '.join(classes)}."
+            )
+
+    def _check_again(self, classes: Sequence[str], n: int, again: bool) -> None:
+        own = self.facts["classes"] or [str(i) for i in range(self._own_classes)]
+        known = ", ".join(own)
+        if not self.adapted:
+            if again:
+                raise ValueError(
+                    "a model learns on where it has learned something, this one has not: leave "
+                    "`again` out."
+                )
+            return
+        if not again:
+            raise ValueError(
+                f"the file holds a model that has learned {known}: pass again=True to learn on "
+                f"with these classes, or open the file that it was adapted from."
+            )
+        if n != len(own) or (classes and list(classes) != list(own)):
+            raise ValueError(
+                f"a model learns on with the classes that it has, {known}, got "
+                f"{', '.join(classes) or n}: open the file that it was adapted from."
+            )
 
     @contextmanager
     def _whole_adaptation(self, n: int, classes: int | None = None) -> Iterator[None]:
@@ -256,22 +204,24 @@ class DeviceModel:
             self._call("pmeta_infer", sample.ctypes.data, scores.ctypes.data)
         return out[:, 0] if rows == 1 else out
 
-    @property
-    def temperature(self) -> float:
-        """What `probabilities` divides scores by; 1 where the file is not calibrated."""
-        return self._lib.pmeta_temperature(ctypes.byref(self._m))
-
     def probabilities(self, x: np.ndarray) -> np.ndarray:
         """How sure the model is of each class. (n, classes)"""
         scores = self.scores(x)
-        p = np.empty((len(scores), self.classes), np.float32)
+        p = np.empty((len(scores), self.n_classes), np.float32)
         for row, out in zip(scores, p, strict=True):
             self._call("pmeta_probabilities", row.ctypes.data, out.ctypes.data)
         return p
 
-    def predict(self, x: np.ndarray) -> np.ndarray:
-        """The class of each sample, one of the first `classes` outputs. (n,)"""
-        return self.scores(x)[..., : self.classes].argmax(-1)
+    def predict(self, x: np.ndarray | str | Path | Sequence[str | Path]) -> Predictions:
+        """The class of each sample by name, and how sure the model is.
+
+        x is an array (n, *input_shape), or one path or many: of pictures, or of folders with
+        pictures, which are read as `pmeta adapt` reads them (this needs Pillow)."""
+        if isinstance(x, str | Path):
+            x = [x]
+        if not isinstance(x, np.ndarray) and len(x) and all(isinstance(p, str | Path) for p in x):
+            x = read_many([Path(p) for p in x], self).x
+        return Predictions(self.probabilities(np.asarray(x)), self.classes)
 
     def weights(self) -> dict[str, np.ndarray]:
         """The weights under adaptation, by name."""
@@ -299,12 +249,17 @@ class DeviceModel:
         self._call("pmeta_reset")
         if self.rows == 1:
             self._call("pmeta_classes", self._own_classes)
+        self._names = self.facts["classes"]
 
-    def save(self, path: str | Path) -> None:
-        """Write a model whose first weights are the adapted ones, whole or not at all."""
-        data = with_state(
-            self._data.tobytes(), self.state(), self.classes, self.facts, self.temperature
-        )
+    def save(self, path: str | Path, learned: dict[str, Any] | None = None) -> None:
+        """Write a model whose first weights are the adapted ones, whole or not at all.
+
+        It keeps the names of the classes, and what `learned` says of the adaptation."""
+        kept = {**self.facts, "classes": list(self._names)}
+        if learned is not None:
+            kept["learned"] = learned
+        data = self._data.tobytes()
+        data = with_state(data, self.state(), self.n_classes, kept, self.temperature)
         write_atomically(Path(path), data)
 
     def save_state(self, path: str | Path) -> None:
@@ -318,41 +273,16 @@ class DeviceModel:
         with slots.opened(Path(path), self._slot_bytes) as s:
             self._call("pmeta_load_state", ctypes.byref(s))
 
-    @property
-    def _slot_bytes(self) -> int:
-        return self._lib.pmeta_slot_bytes(ctypes.byref(self._m))
-
     def _labels(self, y: Sequence[int] | np.ndarray) -> np.ndarray:
         if self._m.rows != 1:
             raise ValueError(
                 "labels are for a classifier, this model gives many rows for a sample: use "
                 "adapt_with."
             )
-        y = np.asarray(y)
-        rule = (
-            f"a label is one of the model's classes, a whole number from 0 to {self.outputs - 1}, "
-            f"for each sample"
-        )
-        if y.ndim != 1 or (len(y) and y.dtype.kind not in "iu"):
-            raise ValueError(f"{rule}, got {y.dtype} of shape {y.shape}.")
-        if len(y) and (y.min() < 0 or y.max() >= self.outputs):
-            raise ValueError(f"{rule}, got {y.min()} to {y.max()}.")
-        return y
+        return checked_labels(y, self.outputs)
 
     def _samples(self, x: np.ndarray) -> np.ndarray:
-        x = np.asarray(x)
-        if x.shape[1:] != self.input_shape or x.dtype != self.input_type:
-            raise ValueError(
-                f"the model reads {self.input_type} samples of shape {self.input_shape}, "
-                f"got {x.dtype} samples of shape {x.shape[1:]}."
-            )
-        if self.input_type == "float32" and not np.isfinite(x).all():
-            bad = np.flatnonzero(~np.isfinite(x).all(axis=tuple(range(1, x.ndim))))
-            raise ValueError(
-                f"samples must be finite, {len(bad)} of {len(x)} are not, the first is number "
-                f"{bad[0]}: mend it."
-            )
-        return np.require(x, requirements=["C", "A"])
+        return checked_samples(x, self)
 
 
 def load(path: str | Path, most_work: float = inf) -> DeviceModel:

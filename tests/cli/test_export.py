@@ -107,7 +107,7 @@ def test_outputs_in_turn(run: Path, tmp_path: Path) -> None:
         model.scores(raw), own.scores(raw)[:, [0, 1, 2, 3, 4, 0, 1]], atol=1e-5
     )
     model.adapt(raw, np.arange(6))
-    assert model.classes == 6
+    assert model.n_classes == 6
 
 
 def test_classes_that_cannot_be(

@@ -44,7 +44,7 @@ def test_adapt(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     model = folder / "model.pmeta"
     model.write_bytes(flatfile.seal(exported.replace(name, evil)))
     set_ = str(folder / "set")
-    shown = printed(["adapt", str(model), "--support", set_, "--query", set_], capfd)
+    shown = printed(["adapt", str(model), "--support", set_, "--query", set_, "--verbose"], capfd)
     assert f"{SHOWN}/a.png\t" in shown
     assert r"\x1b[2J\x9bx " in shown
 

@@ -119,8 +119,8 @@ def test_every_word_of_the_tables_is_checked_or_harmless() -> None:
 def test_wrong_calls_are_refused() -> None:
     c = case("mlp", "maml", seed=15)
     model = c.device()
-    with pytest.raises(ValueError, match="reads float32 samples of shape"):
-        model.predict(c.raw.astype(np.float64))
+    with pytest.raises(ValueError, match="of shape \\(20,\\), which are no numbers"):
+        model.predict(np.full(c.raw.shape, "x"))
     with pytest.raises(ValueError, match="reads float32 samples of shape"):
         model.predict(c.raw[:, :-1])
     with pytest.raises(ValueError, match="as many labels as samples"):
@@ -134,7 +134,7 @@ def test_wrong_calls_are_refused() -> None:
         ValueError, match=r"the gradient has the shape of the output, \(1, 5\), got \(5,\)"
     ):
         model.adapt_with(c.raw, lambda i, output: output[0])
-    assert model.predict(c.raw).shape == (5,)  # the model is as it was
+    assert len(model.predict(c.raw)) == 5  # the model is as it was
     with pytest.raises(ValueError, match="that the engine may write"):
         device.DeviceModel(c.exported.data, arena=np.zeros(10**6, np.uint8)[::2])
     with pytest.raises(device.EngineError, match="smaller than the model needs"):
@@ -225,3 +225,68 @@ def test_probabilities_are_a_softmax_at_the_temperature_of_so_many_samples(tmp_p
     again.load_state(tmp_path / "state")
     assert np.array_equal(again.probabilities(x), model.probabilities(x))
     assert c.device().temperature == 1.0
+
+
+def test_names_of_classes_and_how_sure(tmp_path) -> None:
+    c = case("mlp", "maml", seed=20, n=6)
+    model = c.device()
+    assert (model.classes, model.adapted) == (("0", "1", "2", "3", "4"), False)
+    model.adapt(c.raw, [0, 1, 2, 0, 1, 2], classes=["cup", "key", "mug"])
+    assert model.classes == ("cup", "key", "mug")
+    found = model.predict(c.raw)
+    assert len(found) == 6
+    np.testing.assert_array_equal(found.probabilities, model.probabilities(c.raw))
+    for p, row in zip(found, found.probabilities, strict=True):
+        order = np.argsort(-row)
+        assert p.name == model.classes[order[0]]
+        assert p.probability == row.max()
+        assert p.runner_up == model.classes[order[1]]
+        assert p.runner_up_probability == np.sort(row)[-2]
+        assert p.unsure(p.probability + 1e-3)
+        assert not p.unsure(p.probability)
+    assert found.names == [p.name for p in found]
+    model.save(tmp_path / "mine.pmeta", {"from": "a model"})
+    saved = device.load(tmp_path / "mine.pmeta")
+    assert (saved.classes, saved.adapted) == (model.classes, True)
+    assert saved.facts["learned"] == {"from": "a model"}
+    assert saved.predict(c.raw).names == found.names
+    model.reset()
+    assert model.classes == ("0", "1", "2", "3", "4")
+    for wrong in (["a", "b"], ["a", "b", "a"]):
+        with pytest.raises(ValueError, match="each class has a name of its own, 3 for the labels"):
+            model.adapt(c.raw, [0, 1, 2, 0, 1, 2], classes=wrong)
+
+
+def test_an_adapted_file_learns_on_only_on_purpose(tmp_path) -> None:
+    c = case("mlp", "maml", seed=20, n=6)
+    model, y = c.device(), [0, 1, 2, 0, 1, 2]
+    with pytest.raises(ValueError, match="this one has not: leave `again` out"):
+        model.adapt(c.raw, y, again=True)
+    model.adapt(c.raw, y, classes=["cup", "key", "mug"])
+    model.save(tmp_path / "mine.pmeta")
+    saved = device.load(tmp_path / "mine.pmeta")
+    once = saved.state()
+    with pytest.raises(ValueError, match="has learned cup, key, mug: pass again=True"):
+        saved.adapt(c.raw, y, classes=["cup", "key", "mug"])
+    for labels, names in ((y, ["cup", "key", "pen"]), ([0, 1] * 3, ()), (y, ["key", "cup", "mug"])):
+        with pytest.raises(ValueError, match="learns on with the classes that it has, cup, key"):
+            saved.adapt(c.raw, labels, classes=names, again=True)
+    assert saved.state() == once
+    saved.adapt(c.raw, y, again=True)
+    assert saved.state() != once
+    assert saved.classes == ("cup", "key", "mug")
+
+
+def test_numbers_of_another_type_are_cast() -> None:
+    c = case("mlp", "maml", seed=20)
+    model = c.device()
+    want = model.scores(c.raw)
+    np.testing.assert_array_equal(model.scores(c.raw.astype(np.float64)), want)
+    pixels = case("depthwise-12", "maml", seed=20, raw=True)
+    model = pixels.device()
+    want = model.scores(pixels.raw)
+    for kind in (np.int64, np.float64):
+        np.testing.assert_array_equal(model.scores(pixels.raw.astype(kind)), want)
+    for wrong in (pixels.raw / 255, pixels.raw.astype(int) - 256, pixels.raw.astype(int) + 256):
+        with pytest.raises(ValueError, match="not all of them whole numbers from 0 to 255"):
+            model.scores(wrong)

@@ -71,7 +71,7 @@ def test_a_state_replaces_the_weights_and_nothing_else(data: bytes) -> None:
 
 
 def test_facts_and_temperatures_are_replaced_where_they_stand(data: bytes) -> None:
-    facts = {**flatfile.facts(data), "classes": ["cup", "Tüte", "鍵"]}
+    facts = {**flatfile.facts(data), "classes": ["cup", "Tüte", "鍵", "d", "e"]}
     named = flatfile.with_facts(data, facts, [2.0, 1.5])
     assert flatfile.facts(named) == facts
     assert "Tüte".encode() in named  # as it is, so that any reader of JSON reads it

@@ -68,7 +68,7 @@ def test_a_state_survives_in_a_file(small: Case, tmp_path: Path) -> None:
     again.load_state(tmp_path / "state")
     assert again.state() == model.state()
     assert again.outputs == 5
-    assert np.array_equal(again.predict(small.raw), model.predict(small.raw))
+    assert np.array_equal(again.probabilities(small.raw), model.probabilities(small.raw))
     model.reset()
     model.save_state(tmp_path / "state")
     again.load_state(tmp_path / "state")

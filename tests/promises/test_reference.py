@@ -13,6 +13,7 @@ import pytest
 import pmeta
 from pmeta import device, zoo
 from pmeta.cli import main
+from pmeta.device.description import Description
 from pmeta.method.outer import Schedule
 from pmeta.rl.evaluate import ReturnSummary
 from pmeta.training.evaluate import Summary
@@ -52,7 +53,9 @@ def test_arguments_and_defaults(name: str, function: Callable[..., Any]) -> None
             assert f"{p.name}={p.default!r}".replace("'", '"') in SIGNATURES[name]
 
 
-@pytest.mark.parametrize("name", [*public(pmeta.Learner), *public(device.DeviceModel)])
+@pytest.mark.parametrize(
+    "name", [*public(pmeta.Learner), *public(device.DeviceModel), *public(Description)]
+)
 def test_methods_and_properties(name: str) -> None:
     assert f"`.{name}" in TEXT
 

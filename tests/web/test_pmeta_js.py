@@ -66,7 +66,7 @@ def test_weights_scores_and_classes_are_those_of_the_native_engine(
     np.testing.assert_allclose(found["scores"], native.scores(x), atol=1e-4)
     state = np.fromfile(folder / "state", np.float32)
     np.testing.assert_allclose(state, np.frombuffer(native.state(), np.float32), atol=1e-4)
-    assert [f["label"] for f in found["found"]] == native.predict(x).tolist()
+    assert [f["label"] for f in found["found"]] == native.predict(x).labels.tolist()
     for one in found["found"]:
         parts = list(one["probabilities"].values())
         assert len(parts) == 3
@@ -86,7 +86,7 @@ def test_what_it_saves_python_loads(folder: Path, x: np.ndarray) -> None:
     )
     saved = device.load(folder / "saved.pmeta")
     assert saved.facts["classes"] == ["cat", "dog", "Füchse"]
-    assert saved.classes == 3
+    assert saved.n_classes == 3
     np.testing.assert_allclose(saved.scores(x), scores, atol=1e-4)
     fresh = device.load(zoo.FOLDER / MODELS[0])
     assert {**saved.facts, "classes": []} == fresh.facts

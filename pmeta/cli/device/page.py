@@ -11,7 +11,7 @@ import tyro
 
 from pmeta import zoo
 from pmeta.base.files import write_atomically
-from pmeta.cli.device.adapt import open_model
+from pmeta.cli.device.learn import open_model
 from pmeta.web.page import page
 
 MANY = 10**6

@@ -1,0 +1,174 @@
+"""Opening a model and teaching it the classes of a support set."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pmeta import zoo
+from pmeta.base.terminal import printable
+from pmeta.device import Adaptation, DeviceModel, EngineError, load
+from pmeta.device.samples import Samples, counts, read_samples
+
+LOPSIDED = 2
+"""Warn where a class has more than so many times the samples of another."""
+
+
+@dataclass(frozen=True)
+class Learned:
+    """A model that was adapted, and to what."""
+
+    model: DeviceModel
+    support: Samples
+    adaptation: Adaptation
+    before: dict[str, np.ndarray]
+    """The weights that it began with."""
+
+    def facts(self, name: str) -> dict[str, Any]:
+        """What a file says of the adaptation."""
+        shown = name if name in zoo.names() else Path(name).name
+        return {"from": shown, "support": dict(counts(self.support))}
+
+
+def open_model(path: str, classes: int = 1) -> DeviceModel:
+    """The classifier in a file, or a model of the zoo with outputs for so many classes."""
+    try:
+        model = load(zoo.find(path, classes) if path in zoo.names() else path)
+    except OSError as error:
+        shipped = f", or one of {', '.join(zoo.names())}" if zoo.names() else ""
+        raise ValueError(
+            f"cannot read {path} ({error.strerror}): a model is a file that pmeta export "
+            f"wrote{shipped}."
+        ) from None
+    except EngineError as error:
+        raise ValueError(f"{path}: {error}") from None
+    if model.rows != 1:
+        raise ValueError(
+            f"pmeta adapt takes a classifier, {path} is a policy: adapt it in Python, with "
+            f"adapt_with."
+        )
+    return model
+
+
+def learn(name: str, folder: str, go_on: bool) -> Learned:
+    """Adapt the model `name` to the support set in `folder`; `go_on`: one that has learned."""
+    model = open_model(name)
+    support = read_samples(folder, model)
+    if len(support.classes) > model.outputs and name in zoo.names():
+        model = open_model(name, len(support.classes))
+    check_adapted(name, model, support, go_on)
+    check_support(name, folder, support, model)
+    if go_on:
+        support = in_order(support, model.classes)
+    tell_passed_over(support)
+    warn_of_counts(model, support)
+    before = model.weights()
+    adaptation = model.adapt(support.x, support.labels, support.classes, again=go_on)
+    return Learned(model, support, adaptation, before)
+
+
+def check_adapted(name: str, model: DeviceModel, support: Samples, go_on: bool) -> None:
+    """A model that has learned goes on only on purpose, and only with its own classes."""
+    known = ", ".join(model.classes)
+    learned = model.facts.get("learned")
+    source = learned.get("from") if isinstance(learned, dict) else "the model that it came from"
+    if not model.adapted:
+        if go_on:
+            raise ValueError(
+                f"--continue is for a model that has learned something, {name} has not: leave it "
+                f"out."
+            )
+        return
+    if not go_on:
+        raise ValueError(
+            f"{name} has learned {known} already, and learning from there may lose accuracy: give "
+            f"--continue to go on with these classes, or begin again with pmeta adapt {source}."
+        )
+    if {*support.classes} != {*model.classes}:
+        raise ValueError(
+            f"{name} goes on with the classes that it has, {known}, the support set has "
+            f"{', '.join(support.classes) or 'none'}: begin again with pmeta adapt {source} and "
+            f"pictures of all classes."
+        )
+
+
+def check_support(name: str, path: str, support: Samples, model: DeviceModel) -> None:
+    """Two classes or more, each with samples, and no more than the model has outputs."""
+    if not support.classes:
+        arrays = path.endswith((".npy", ".npz"))
+        what = (
+            f"the array has one axis less, {support.x.shape}"
+            if arrays
+            else "pictures but no folders in it"
+        )
+        raise ValueError(
+            f"a support set has samples by class, (classes, samples, *shape) or a folder each; "
+            f"{path}: {what}."
+        )
+    loose = [n for n, label in zip(support.names, support.labels, strict=True) if label < 0]
+    if loose:
+        raise ValueError(
+            f"pictures lie all in folders by class or all without, {path} has {loose[0]} beside "
+            f"{support.classes[0]}/: move the one or the other."
+        )
+    if len(support.classes) > model.outputs:
+        run = name if name in zoo.names() else "RUN"
+        raise ValueError(
+            f"the model tells {model.outputs} classes apart, {path} has {len(support.classes)}: "
+            f"leave some out, or write a model for more with pmeta export {run} --classes "
+            f"{len(support.classes)}."
+        )
+    if len(support.classes) < 2:
+        raise ValueError(
+            f"classes are told apart, so there are two or more, {path} has only "
+            f"{support.classes[0]}: add one."
+        )
+    without = [name for name, count in counts(support) if not count]
+    if without:
+        raise ValueError(
+            f"each class is learned from a sample at least, {path} has none of "
+            f"{', '.join(without)}: add some."
+        )
+
+
+def in_order(samples: Samples, classes: tuple[str, ...]) -> Samples:
+    """The same with labels that count in `classes`; -1 for a class that is not among them.
+
+    Classes of an array have only numbers."""
+    known = {name: i for i, name in enumerate(classes)}
+    if all(name.isdigit() and name not in known for name in samples.classes):
+        known = {str(i): i for i in range(len(classes))}
+    numbers = [known.get(samples.classes[i], -1) if i >= 0 else -1 for i in samples.labels]
+    return samples._replace(labels=np.array(numbers), classes=list(classes))
+
+
+def tell_passed_over(samples: Samples) -> None:
+    """Name the files that are neither pictures nor arrays."""
+    for name in samples.passed_over:
+        tell(f"passed over {name}: no picture and no array")
+
+
+def warn_of_counts(model: DeviceModel, support: Samples) -> None:
+    """A lopsided support set, and classes with fewer samples than the model was trained for."""
+    of = dict(counts(support))
+    least, most = min(of, key=of.__getitem__), max(of, key=of.__getitem__)
+    if of[most] > LOPSIDED * of[least]:
+        tell(
+            f"warning: {most} has {of[most]} samples and {least} {of[least]}, so the model will "
+            f"prefer {most}: give about as many of each"
+        )
+    shots = model.facts.get("n_shot")
+    few = [name for name, count in of.items() if isinstance(shots, int) and count < shots]
+    if few:
+        tell(
+            f"warning: the model was trained to learn from {shots} samples of each class, "
+            f"{', '.join(f'{name} has {of[name]}' for name in few)}: add some, or take a model "
+            f"for fewer (pmeta zoo)"
+        )
+
+
+def tell(line: str) -> None:
+    """A line for people, beside what the command prints."""
+    print(printable(line), file=sys.stderr)

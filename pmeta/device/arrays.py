@@ -1,0 +1,86 @@
+"""Samples from arrays: .npy files, and .npz files with x and the labels y."""
+
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from tokenize import TokenError
+from typing import Any
+
+import numpy as np
+
+from pmeta.device.inputs import Reads, beyond, fits
+
+SUFFIXES = (".npy", ".npz")
+BROKEN = (
+    *(ValueError, EOFError, MemoryError, OverflowError, TypeError, SyntaxError, KeyError),
+    *(TokenError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError),
+)
+"""What numpy raises for files that are no arrays."""
+MOST_BYTES = 2 << 30
+"""Of the arrays of an .npz, unpacked."""
+
+
+def read_npy(path: Path) -> np.ndarray:
+    """The array of a file that numpy.save wrote."""
+
+    def read() -> np.ndarray:
+        with path.open("rb") as file:
+            return np.lib.format.read_array(file, allow_pickle=False)
+
+    return _reading(path, read, "numpy.save")
+
+
+def read_npz(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
+    """x (n, *shape), and the labels y (n,): numbers or names; None where the file has none."""
+
+    def read() -> dict[str, np.ndarray]:
+        with zipfile.ZipFile(path) as archive:
+            size = sum(info.file_size for info in archive.infolist())
+        if size > MOST_BYTES:
+            raise ValueError(f"{size:,} bytes unpacked, more than {MOST_BYTES:,}")
+        with np.load(path, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files if name in ("x", "y")}
+
+    found = _reading(path, read, "numpy.savez(file, x=samples, y=labels)")
+    if "x" not in found:
+        raise ValueError(
+            f"{path} should hold samples as x and labels as y: write it again with "
+            f"numpy.savez(file, x=samples, y=labels)."
+        )
+    x, y = found["x"], found.get("y")
+    if y is not None and (y.ndim != 1 or y.dtype.kind not in "iuU" or len(y) != len(x)):
+        raise ValueError(
+            f"{path} should hold a label, a whole number or a name, for each sample; y is "
+            f"{y.dtype} of shape {y.shape}, x has the shape {x.shape}."
+        )
+    return x, y
+
+
+def _reading(path: Path, read: Callable[[], Any], how: str) -> Any:
+    try:
+        return read()
+    except OSError as error:
+        raise ValueError(
+            f"cannot read {path} ({error.strerror or error}): give a file that {how} wrote."
+        ) from None
+    except BROKEN as error:
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise ValueError(f"cannot read {path} ({reason}): write it again with {how}.") from None
+
+
+def samples_of(path: Path, x: np.ndarray, model: Reads, axes: int) -> np.ndarray:
+    """Numbers that the model reads, with up to so many axes before those of a sample."""
+    shape = model.input_shape
+    leading = x.ndim - len(shape)
+    if not 0 <= leading <= axes or x.shape[leading:] != shape or x.size == 0:
+        raise ValueError(
+            f"{path} should hold samples and end in the shape of one, {shape}, got the shape "
+            f"{x.shape}."
+        )
+    if not fits(x, model.input_type):
+        raise ValueError(
+            f"{path} should be of {model.input_type}, which the model reads, got "
+            f"{x.dtype}{beyond(x, model.input_type)}."
+        )
+    return np.ascontiguousarray(x, model.input_type)

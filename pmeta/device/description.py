@@ -1,0 +1,143 @@
+"""What a model on the device says of itself: sizes, classes, what it reads."""
+
+import ctypes
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from pmeta.device.calls import CModel, EngineError
+from pmeta.device.format import INPUT_TYPES, facts, header
+
+
+class Description:
+    """The fields of `pmeta_model`, and the JSON of the file."""
+
+    _lib: ctypes.CDLL
+    _m: CModel
+    _data: np.ndarray
+    _names: Sequence[str]
+    facts: dict[str, Any]
+    """What the file says of itself in JSON (docs/reference/format.md)."""
+
+    @property
+    def work(self) -> float:
+        """Operations and words moved for one sample, and the step behind it, at most."""
+        return self._m.work
+
+    @property
+    def arena_bytes(self) -> int:
+        """Bytes that adaptation needs, planned when the model was exported."""
+        return self._m.arena_bytes
+
+    @property
+    def infer_bytes(self) -> int:
+        """Bytes that inference needs."""
+        return self._m.infer_bytes
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of the weights under adaptation, a part of both."""
+        return self._m.state_bytes
+
+    @property
+    def high_water_bytes(self) -> int:
+        """Bytes of the arena that were reached so far."""
+        return self._lib.pmeta_high_water(ctypes.byref(self._m))
+
+    @property
+    def steps(self) -> int:
+        """K, the inner steps of an adaptation."""
+        return self._m.steps - self.prototypes
+
+    @property
+    def batch(self) -> int | None:
+        """Samples of the support set that share their attention scores; None: all of them."""
+        return self._m.batch or None
+
+    @property
+    def outputs(self) -> int:
+        """Numbers that the network gives for a row: the classes of a classifier."""
+        return self._m.outputs // self._m.rows
+
+    @property
+    def n_classes(self) -> int:
+        """The first outputs, those that `predict` looks at: the classes of the last adaptation."""
+        return self._m.classes
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes that the model has learned; their numbers where it knows none.
+
+        A label is a place in it."""
+        named = len(self._names) == self.n_classes
+        return tuple(self._names if named else map(str, range(self.n_classes)))
+
+    @property
+    def adapted(self) -> bool:
+        """Whether the file holds weights of an adaptation in place of the meta-trained ones."""
+        return header(self._data.tobytes())["classes"] > 0
+
+    @property
+    def repeated(self) -> bool:
+        """Whether there are more outputs than were meta-trained.
+
+        The loss then leaves out those that are no classes."""
+        return self.facts.get("repeated") is True
+
+    @property
+    def prototypes(self) -> bool:
+        """Whether the head is made from the support set, in a first pass over it."""
+        return self.facts.get("prototypes") is True
+
+    @property
+    def rows(self) -> int:
+        """Rows of output for a sample: 1 for a classifier, T for an episode of T observations."""
+        return self._m.rows
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Of one sample."""
+        return tuple(self.facts["input_shape"])
+
+    @property
+    def sample_bytes(self) -> int:
+        """Bytes of one sample."""
+        return self._m.input_bytes
+
+    @property
+    def input_type(self) -> str:
+        """float32 or uint8."""
+        return INPUT_TYPES[self._m.input_type]
+
+    @property
+    def temperature(self) -> float:
+        """What `probabilities` divides scores by; 1 where the file is not calibrated."""
+        return self._lib.pmeta_temperature(ctypes.byref(self._m))
+
+    @property
+    def _slot_bytes(self) -> int:
+        return self._lib.pmeta_slot_bytes(ctypes.byref(self._m))
+
+    def _checked_facts(self, data: bytes) -> dict[str, Any]:
+        """What the file says of itself in JSON, which the engine does not read."""
+        try:
+            found = facts(data)
+            shapes = [found["input_shape"], *(entry["shape"] for entry in found["state"])]
+            fits = all(type(n) is int and n > 0 for shape in shapes for n in shape)
+            sample, *weights = [prod(shape) for shape in shapes]
+            fits = fits and sample * np.dtype(self.input_type).itemsize == self._m.input_bytes
+            fits = fits and 4 * sum(weights) <= self.state_bytes < 4 * sum(weights) + 16
+            names = found["classes"]
+            fits = fits and type(names) is list and len(names) in (0, self.n_classes)
+            names = [*names, *(entry["name"] for entry in found["state"])]
+            fits = fits and all(type(name) is str for name in names)
+        except (ValueError, KeyError, TypeError, RecursionError):
+            fits = False
+        if not fits:
+            raise EngineError(
+                "the names and shapes in the file do not fit its header: write it again with "
+                "`pmeta export`."
+            )
+        return found
