@@ -55,7 +55,7 @@ def main(out: Path = Path("runs/accelerometer"), tasks: int = 2000) -> float:
     engine, hits = device.load(out / "gestures.pmeta"), 0.0
     for x, y, query_x, query_y in unseen:
         engine.adapt(x.numpy(), y.numpy())
-        hits += float((engine.predict(query_x.numpy()) == query_y.numpy()).mean())
+        hits += float((engine.predict(query_x.numpy()).labels == query_y.numpy()).mean())
     print(f"{hits / len(unseen):.0%} of the windows of new gestures are recognised on the device")
     return hits / len(unseen)
 

@@ -18,6 +18,7 @@ from pmeta.cli.export import export_run
 from pmeta.compiler.export import Exported
 from pmeta.method.step_sizes import updated_layers
 from pmeta.training import workers
+from pmeta.training.calibration import calibrate
 from pmeta.training.config import NAMED, ImageConfig
 from pmeta.training.evaluate import Summary
 from pmeta.training.restore import EvaluateConfig, evaluate, load, open_for, restore
@@ -97,6 +98,8 @@ def add_still(config: AddConfig, run: str) -> dict[str, Any]:
     data = describe_data(trained, config.data, tuple(best.info["input"]))
     many = min(MANY, data["classes"]["val"])
     measured = {trained.n_way: measure(config, run), many: measure(config, run, many)}
+    calibration = workers.run(calibrate, (calibration_of(config, run, trained),), config.workers)
+    write_json(Path(run) / "calibration.json", calibration)  # pmeta export reads it there
     exported = {trained.n_way: export_run(run), WIDE: export_run(run, classes=WIDE)}
     files = {n: f"{name}.pmeta" if n == trained.n_way else f"{name}-{n}.pmeta" for n in exported}
     card = describe(
@@ -108,6 +111,7 @@ def add_still(config: AddConfig, run: str) -> dict[str, Any]:
         found = json.loads(Path(config.engine).read_text())
         keys = ("arena_bytes", "outputs", "seed", "cells")
         card["engine"] = {key: found[key] for key in keys}
+    card["calibration"] = calibration
     folder, cards = Path(config.folder), Path(config.cards)
     make_folder(folder)
     make_folder(cards)
@@ -117,6 +121,15 @@ def add_still(config: AddConfig, run: str) -> dict[str, Any]:
     write_atomically(cards / f"{name}.md", text(card).encode())
     write_json(folder / f"{name}.json", card)
     return card
+
+
+def calibration_of(config: AddConfig, run: str, trained: ImageConfig) -> EvaluateConfig:
+    """The tasks that fit and measure temperatures, of another seed than those of `measure`."""
+    tasks = max(2, config.tasks // 5)
+    seed = max(trained.seed, 1) + 1
+    return EvaluateConfig(
+        run, config.data, split="val", tasks=tasks, n_query=config.n_query, seed=seed
+    )
 
 
 def measure(config: AddConfig, run: str, many: int | None = None) -> Summary:

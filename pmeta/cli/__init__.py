@@ -21,6 +21,10 @@ COMMANDS = {
         "pmeta.cli.evaluate:main",
         "adapt a trained model to unseen tasks: accuracy, memory, MACs",
     ),
+    "calibrate": (
+        "pmeta.cli.calibrate:main",
+        "fit how sure a trained model may be; pmeta train ends with it",
+    ),
     "export": ("pmeta.cli.export:main", "write a trained model as one file for the device"),
     "adapt": (
         "pmeta.cli.device.adapt:main",

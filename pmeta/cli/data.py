@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
 
 from pmeta.base.arguments import Parser
 from pmeta.base.terminal import printable
@@ -18,6 +18,7 @@ from pmeta.data.open import open_source
 from pmeta.data.sources import SPLITS, group, list_members, scan, split_classes
 
 SHEET_CLASSES, SHEET_IMAGES = 24, 12  # rows and columns of a contact sheet
+SHEET_LETTERS = 28  # of the name of a class
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -124,4 +125,20 @@ def contact_sheet(images: np.ndarray, classes: list[tuple[str, str, int, int]]) 
         shown = images[first : first + min(count, SHEET_IMAGES)]  # (n, H, W, C)
         sheet[row, 1:-1, : len(shown), 1:-1] = shown.transpose(1, 0, 2, 3)
     flat = sheet.reshape(len(chosen) * (height + 2), SHEET_IMAGES * (width + 2), channels)
-    return Image.fromarray(flat[..., 0] if channels == 1 else flat)
+    pictures = Image.fromarray(flat[..., 0] if channels == 1 else flat)
+    return with_names(pictures, [name for _, name, _, _ in chosen], height + 2)
+
+
+def with_names(pictures: Image.Image, names: Sequence[str], row: int) -> Image.Image:
+    """The same with a column of names at the left, one for each row of pictures."""
+    font = ImageFont.load_default(max(8, min(16, row // 2)))
+    shown = [
+        name if len(name) <= SHEET_LETTERS else f"{name[: SHEET_LETTERS - 1]}…" for name in names
+    ]
+    margin = 8 + max(round(font.getlength(name)) for name in shown)
+    sheet = Image.new(pictures.mode, (margin + pictures.width, pictures.height), "white")
+    sheet.paste(pictures, (margin, 0))
+    draw = ImageDraw.Draw(sheet)
+    for i, name in enumerate(shown):
+        draw.text((4, i * row + row / 2), name, fill="black", font=font, anchor="lm")
+    return sheet

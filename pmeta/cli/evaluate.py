@@ -2,6 +2,9 @@
 
 import dataclasses
 import json
+import re
+from pathlib import Path
+from typing import Any
 
 import tyro
 from rich.table import Table
@@ -13,7 +16,7 @@ from pmeta.rl.evaluate import ReturnSummary
 from pmeta.training import workers
 from pmeta.training.evaluate import Summary
 from pmeta.training.restore import EvaluateConfig, evaluate
-from pmeta.training.run_folder import open_run, plain
+from pmeta.training.run_folder import open_run, plain, write_json
 
 
 def main(argv: list[str]) -> None:
@@ -36,6 +39,7 @@ def main(argv: list[str]) -> None:
     count = config.workers or workers.default_workers()
     layers, summary = workers.run(evaluate, (config,), count)
     if workers.is_first():
+        keep(config, values(config, layers, summary))
         show(config, layers, summary)
 
 
@@ -54,15 +58,36 @@ def _policy(config: EvaluateConfig) -> None:
     count = config.workers or workers.default_workers()
     layers, summary = workers.run(restore.evaluate, args, count)
     if workers.is_first():
+        found = {"run": config.run, "seed": config.seed, "batch": config.batch}
+        found |= {"layers": layers, **dataclasses.asdict(summary)}
+        keep(config, plain(found))
         show_policy(config, layers, summary)
+
+
+def keep(config: EvaluateConfig, found: dict[str, Any]) -> None:
+    """Write what was found to the run folder, from which `pmeta report` takes it."""
+    if config.run in zoo.names():  # it is no folder
+        return
+    asked = (
+        *("data", "split", "n_way", "n_shot", "n_query", "classes", "batch", "seed"),
+        *("tasks",),
+    )
+    words = [str(found[key]) for key in asked if found.get(key) not in (None, "")]
+    name = re.sub(r"[^\w.-]+", "_", "-".join(["evaluation", *words]))[-120:]
+    write_json(Path(config.run) / f"{name}.json", found)
+
+
+def values(config: EvaluateConfig, layers: list[str], summary: Summary) -> dict[str, Any]:
+    """What `--json` prints."""
+    keys = ("run", "data", "split", "batch", "n_way", "n_shot", "n_query", "classes", "seed")
+    asked = {key: getattr(config, key) for key in keys}
+    return plain({**asked, "layers": layers, **dataclasses.asdict(summary)})
 
 
 def show(config: EvaluateConfig, layers: list[str], summary: Summary) -> None:
     """Print the summary."""
     if config.json:
-        keys = ("run", "data", "split", "batch", "n_way", "n_shot", "n_query", "classes", "seed")
-        asked = {key: getattr(config, key) for key in keys}
-        print(json.dumps(plain({**asked, "layers": layers, **dataclasses.asdict(summary)})))
+        print(json.dumps(values(config, layers, summary)))
         return
     console = Console()
     accuracy = f"[bold]{summary.accuracy:.2f} ± {summary.ci95:.2f} %[/bold]"

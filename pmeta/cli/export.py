@@ -15,7 +15,9 @@ from pmeta.base.files import write_atomically
 from pmeta.compiler.export import Exported, export
 from pmeta.data.tasks import SCALE, SHIFT
 from pmeta.device import DeviceModel
+from pmeta.device import format as flatfile
 from pmeta.firmware import c_text
+from pmeta.training.calibration import temperatures
 from pmeta.training.config import parse_bytes
 from pmeta.training.restore import load, restore
 from pmeta.training.run_folder import open_run
@@ -89,6 +91,11 @@ def main(argv: list[str]) -> None:
         show(config.out, exported)
         show_frontier(exported)
         if not exported.alone and not config.float32:  # a classifier of pictures
+            if not flatfile.temperatures(exported.data):
+                print(
+                    f"not calibrated: run pmeta calibrate {shlex.quote(config.run)} and export "
+                    "again, so that a probability is a share of right answers"
+                )
             print(
                 f"next: pmeta adapt {shlex.quote(config.out)} --support FOLDER, where a folder of "
                 "pictures is a class"
@@ -146,6 +153,8 @@ def export_run(
         progress=progress,
         memory_budget=memory_budget,
         with_frontier=with_frontier,
+        temperatures=temperatures(run),
+        n_shot=trained.n_shot,
     )
 
 

@@ -68,12 +68,31 @@ def main(argv: list[str]) -> None:
 
     count = config.workers or config.most_workers(workers.default_workers())
     best = workers.run(train, (config,), count)
+    if isinstance(config, ImageConfig) and best:
+        calibrate(config, count)
     if workers.is_first():
         if isinstance(config, ImageConfig):
             from pmeta.report import figures  # late: matplotlib takes its time
 
             figures.run_pictures(Path(config.out))
         _report(config.out, best, getattr(config, "model", ""))
+
+
+def calibrate(config: ImageConfig, count: int) -> None:
+    """Fit temperatures on validation tasks of another seed, unless the best model has them."""
+    from pmeta.training import calibration, workers
+    from pmeta.training.restore import EvaluateConfig
+    from pmeta.training.run_folder import write_json
+
+    tasks = min(calibration.TASKS, config.val_tasks)
+    if tasks < 2 or calibration.temperatures(config.out):
+        return
+    asked = EvaluateConfig(
+        config.out, split="val", tasks=tasks, seed=config.seed + 1, device=config.device
+    )
+    found = workers.run(calibration.calibrate, (asked,), count)
+    if workers.is_first():
+        write_json(Path(config.out) / "calibration.json", found)
 
 
 def parse(argv: list[str]) -> Any:

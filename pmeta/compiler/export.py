@@ -1,7 +1,7 @@
 """From a meta-trained model to model.pmeta: planned to the byte before any data is seen."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -175,6 +175,8 @@ def export(
     scale: Sequence[float] | None = None,
     shift: Sequence[float] | None = None,
     batch: int | None = 1,
+    temperatures: Sequence[float] = (),
+    n_shot: int | None = None,
     progress: Callable[[str], None] = lambda text: None,
     memory_budget: int | None = None,
     with_frontier: bool = False,
@@ -186,6 +188,8 @@ def export(
     given. Attention scores are those of micro-batches of `batch` samples (None: the whole support
     set), as in `InnerLoop`; any number above 1 takes the same memory. `memory_budget` is the
     arena in bytes that the fastest plan may take; without one it is the least that costs no time.
+    `temperatures` are those of the softmax after an adaptation to 1, 2, ... samples of each class,
+    and `n_shot` the samples of a class in meta-training; both are passed on in the file.
     `progress` is told what is being done.
     """
     sample = _Sample(tuple(input_shape), input_type, scale, shift)
@@ -205,7 +209,9 @@ def export(
     )
     planned = _plan(model, source, stored.state_bytes, memory_budget, progress)
     progress("writing the file")
-    data = write(_contents(source, model, stored, planned))
+    contents = _contents(source, model, stored, planned)
+    facts = contents.facts | ({} if n_shot is None else {"n_shot": n_shot})
+    data = write(replace(contents, facts=facts, temperatures=temperatures))
     check_size(len(data), planned.arena_bytes)
     ran = [planned.programs[i] for i in (0, *planned.of_steps)]
     return Exported(

@@ -24,17 +24,13 @@ class Cached(NamedTuple):
     skipped: list[tuple[str, str]]  # (path, why)
 
 
-def cache_folder(beside: Path | None, given: Path | None = None) -> Path:
-    """Where decoded images go: the folder given, $PMETA_CACHE, `.pmeta-cache` beside the data if
-    one may write there, else ~/.cache/pmeta."""
+def cache_folder(given: Path | None = None) -> Path:
+    """Where decoded images go: the folder given, $PMETA_CACHE, or the user's cache folder
+    ($XDG_CACHE_HOME/pmeta, ~/.cache/pmeta). Never into the data."""
     if given is not None:
         return Path(given)
     if os.environ.get("PMETA_CACHE"):
         return Path(os.environ["PMETA_CACHE"])
-    # The mode is asked too: root may write everywhere, and a folder marked read-only is meant to
-    # stay as it is.
-    if beside is not None and beside.stat().st_mode & 0o222 and os.access(beside, os.W_OK):
-        return beside / ".pmeta-cache"
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pmeta"
 
 

@@ -87,7 +87,7 @@ def open_glyphs(
             "skipped": [],
         }
 
-    folder = cache_folder(None, cache)
+    folder = cache_folder(cache)
     return open_or_build(
         folder, f"glyphs-{size}-{channels}", f"{versions}-v{VERSION}", "glyphs", build
     )

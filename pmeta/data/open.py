@@ -59,7 +59,7 @@ def open_files(
     """
     root = root.resolve()
     found = scan(root)
-    folder = cache_folder(root if root.is_dir() else root.parent, cache)
+    folder = cache_folder(cache)
     key = f"{root.name}-{size or 'own'}-{channels or 'auto'}"
 
     def build(file: BinaryIO) -> dict[str, Any]:

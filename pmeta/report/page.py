@@ -9,6 +9,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from pmeta.method.methods import ALL
 from pmeta.report.read import Given
+from pmeta.report.reliability import caption, of_training, reliability
 from pmeta.report.run import RunRecord, score_of
 from pmeta.report.setup import KINDS, Card, card, finding, setup_section
 from pmeta.report.steps import (
@@ -21,6 +22,7 @@ from pmeta.report.steps import (
 )
 from pmeta.report.tables import difference_picture, differences, entries, notes, score_picture
 from pmeta.report.words import bytes_text, counted, labels, number, unit, with_ci95
+from pmeta.training.config import ImageConfig
 
 OPEN = 3
 """So many runs are shown in full; of more, each opens when asked."""
@@ -150,6 +152,10 @@ def _beside(run: RunRecord) -> list[Card]:
         words += "rows are layers, columns are steps, as above."
         picture = evolution(moments(run), run.layers)
         cards.insert(0, card("How the step sizes evolved", words, picture))
+    if run.calibration and isinstance(run.config, ImageConfig):
+        part = of_training(run.calibration, run.config.n_shot)
+        words = caption(run.calibration, part)
+        cards.append(card("How sure it is, and how often right", words, reliability(part)))
     return cards
 
 

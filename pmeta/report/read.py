@@ -38,6 +38,16 @@ EVALUATION: dict[str, Any] = {
     "batch?": MAYBE_COUNT,
     "update_ratios?": [[NUMBER]],
 }
+CALIBRATION: dict[str, Any] = {
+    "temperatures": [NUMBER],
+    "shots": [
+        {
+            "n_shot": COUNT,
+            **dict.fromkeys(("temperature", "ece", "ece_before"), NUMBER),
+            "bins": [{"count": COUNT, "confidence": NUMBER, "accuracy": NUMBER}],
+        }
+    ],
+}
 CELL: dict[str, Any] = {
     **dict.fromkeys(("row", "column", "unit"), TEXT),
     **dict.fromkeys(("ours", "ci95", "paper"), MAYBE_NUMBER),
@@ -204,7 +214,9 @@ def read_run(path: Path, tests: list[dict[str, Any]]) -> RunRecord:
     _check(record)
     failed = _json(path / "failed.json") if (path / "failed.json").exists() else {"error": ""}
     check(str(path / "failed.json"), failed, {"error": TEXT})
-    return dataclasses.replace(record, best=_best(record), failed=failed["error"])
+    return dataclasses.replace(
+        record, best=_best(record), failed=failed["error"], calibration=_calibration(record)
+    )
 
 
 def _own_network(path: Path) -> tuple[list[str], tuple[Op, ...]]:
@@ -261,6 +273,15 @@ def _best(run: RunRecord) -> dict[str, Any] | None:
     return {key: best[key] for key in shape}
 
 
+def _calibration(run: RunRecord) -> dict[str, Any] | None:
+    """calibration.json, where it is there and has something in it."""
+    found = None if run.is_rl else Run(run.path).calibration()
+    if found is None:
+        return None
+    check(str(run.path / "calibration.json"), found, CALIBRATION)
+    return found if found["shots"] else None
+
+
 def _evaluations(path: Path, score: str) -> list[dict[str, Any]]:
     """What `pmeta evaluate --json` printed, kept anywhere in the run folder."""
     found = []
@@ -268,7 +289,10 @@ def _evaluations(path: Path, score: str) -> list[dict[str, Any]]:
         content = (
             _json(file)
             if file.name
-            not in ("config.json", "best.json", "last.json", "failed.json", "network.json")
+            not in (
+                *("config.json", "best.json", "last.json", "failed.json"),
+                *("network.json", "calibration.json"),
+            )
             else None
         )
         if isinstance(content, dict) and {score, "memory_mb", "gmac"} <= content.keys():

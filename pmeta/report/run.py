@@ -58,6 +58,8 @@ class RunRecord:
     """The error that ended it, where `pmeta reproduce` noted one."""
     own: tuple[list[str], tuple[Op, ...]] | None = None
     """Layers and operations of a network of the user's own, as network.json has them."""
+    calibration: dict[str, Any] | None = None
+    """Of its best model, by `pmeta train` or `pmeta calibrate`."""
 
     @property
     def is_rl(self) -> bool:

@@ -40,6 +40,8 @@ def only_one_writes(out: Path) -> Iterator[None]:
 
 def write(table: dict[str, Any], out: Path) -> None:
     """OUT/tableN.json, .csv and .md, those that are new."""
+    if table["scale"] == "smoke":
+        table = without_paper(table)
     texts = {
         "json": json.dumps(plain(table), indent=2) + "\n",
         "csv": as_csv(table),
@@ -51,14 +53,22 @@ def write(table: dict[str, Any], out: Path) -> None:
             write_atomically(path, text.encode())
 
 
+def without_paper(table: dict[str, Any]) -> dict[str, Any]:
+    """The same with nothing of the paper's: a check of the plumbing is not to be compared."""
+    gone = ("paper", "difference_paper")
+    cells = [{k: v for k, v in cell.items() if k not in gone} for cell in table["cells"]]
+    return {**table, "cells": [{**cell, "paper": None} for cell in cells]}
+
+
 def as_csv(table: dict[str, Any]) -> str:
     """A line for each cell."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(FIELDS)
+    fields = [name for name in FIELDS if name != "paper" or table["scale"] != "smoke"]
+    writer.writerow(fields)
     for cell in table["cells"]:
         seeds = " ".join(map(str, cell["seeds"]))
-        writer.writerow([seeds if name == "seeds" else cell.get(name) for name in FIELDS])
+        writer.writerow([seeds if name == "seeds" else cell.get(name) for name in fields])
     return text.getvalue()
 
 
@@ -84,6 +94,8 @@ def as_markdown(table: dict[str, Any]) -> str:
 def _about(table: dict[str, Any]) -> str:
     data = f" Data: {', '.join(table['data'])}." if table["data"] else ""
     split = f" Classes evaluated on: {table['split']}." if table["split"] else ""
+    if table["scale"] == "smoke":
+        return f"**Plumbing check, not results.** Scale: smoke.{data}{split}"
     return (
         "Ours ± CI95, the paper's in brackets; – is missing, see below. Scale: "
         f"{table['scale']}.{data}{split}"
@@ -94,6 +106,8 @@ def _digits(cell: dict[str, Any]) -> int:
     """As many as the paper prints."""
     if cell["unit"] in ("%", ""):
         return 1
+    if cell["paper"] is None:
+        return 3
     return 2 if round(cell["paper"], 2) == cell["paper"] else 3
 
 
@@ -101,11 +115,11 @@ def _shown(cell: dict[str, Any] | None) -> str:
     if cell is None:
         return ""
     digits = _digits(cell)
-    paper = f"({cell['paper']:.{digits}f})"
+    paper = "" if cell["paper"] is None else f" ({cell['paper']:.{digits}f})"
     if cell["ours"] is None:
-        return f"– {paper}"
+        return f"–{paper}"
     ci95 = "" if cell["ci95"] is None else f" ± {cell['ci95']:.{digits}f}"
-    return f"{'≤ ' if cell.get('at_most') else ''}{cell['ours']:.{digits}f}{ci95} {paper}"
+    return f"{'≤ ' if cell.get('at_most') else ''}{cell['ours']:.{digits}f}{ci95}{paper}"
 
 
 def _grid(heads: list[str], body: list[list[str]]) -> str:
@@ -124,12 +138,10 @@ def _differences(table: dict[str, Any]) -> list[str]:
 
     def shown(row: str, column: str) -> str:
         cell = found.get((row, column))
-        return (
-            f"{cell['difference']:+.1f} ± {cell['difference_ci95']:.1f} "
-            f"({cell['difference_paper']:+.1f})"
-            if cell
-            else ""
-        )
+        if not cell:
+            return ""
+        paper = f" ({cell['difference_paper']:+.1f})" if "difference_paper" in cell else ""
+        return f"{cell['difference']:+.1f} ± {cell['difference_ci95']:.1f}{paper}"
 
     versus = next(iter(found.values()))["versus"]
     body = [[row, *(shown(row, column) for column in columns)] for row in rows]

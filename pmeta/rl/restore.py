@@ -1,12 +1,10 @@
 """The best policy of a run, restored to be evaluated on unseen tasks or exported."""
 
 import dataclasses
-import sys
 
 import torch
-from rich.progress import track
 
-from pmeta.base.console import Console
+from pmeta.base.progress import progress
 from pmeta.method.inner import InnerLoop
 from pmeta.method.learned import Meta
 from pmeta.network.layers import Network
@@ -49,10 +47,7 @@ def evaluate(
     numbers = group.share(range(tasks))
     chunks = [numbers[i : i + CHUNK] for i in range(0, len(numbers), CHUNK)]
     results = []
-    quiet = group.rank > 0 or not sys.stderr.isatty()
-    for chunk in track(
-        chunks, "adapting", console=Console(stderr=True), disable=quiet, transient=True
-    ):
+    for chunk in progress(chunks, "adapting", shown=group.rank == 0):
         data = run_tasks(config, env, loop, meta, (TEST, 0), chunk, seed)
         results += task_returns(loop, meta, data)
         if render and group.rank == 0 and chunk is chunks[0]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -35,6 +36,10 @@ class TaskResult(NamedTuple):
     (K, L)"""
     loss: float = math.nan
     """Mean over the queries."""
+    scores: np.ndarray = np.empty((0, 0))
+    """Of the queries. (n, classes)"""
+    labels: np.ndarray = np.empty(0, int)
+    """Their classes. (n,)"""
 
 
 def evaluation_loop(net: Network, method: Method, batch: int | None) -> InnerLoop:
@@ -51,18 +56,18 @@ def evaluate_task(loop: InnerLoop, meta: Meta, task: tuple[Any, Any, Any, Any]) 
     with torch.no_grad():
         output, _ = forward(loop.net, adapted.w, query_x, pool_first=loop.pool_first)
         loss = float(loop.loss(output, query_y).double().mean())
-    accuracy = _accuracy(output, support_y, query_y)
-    return TaskResult(accuracy, *task_cost(loop, meta, adapted.scores, len(support_x)), loss)
+    costs = task_cost(loop, meta, adapted.scores, len(support_x))
+    if not _is_classes(output, query_y):
+        return TaskResult(math.nan, *costs, loss)
+    seen = output[:, : int(support_y.max()) + 1]  # a task may have fewer classes than outputs
+    accuracy = float((seen.argmax(1) == query_y).double().mean())
+    return TaskResult(accuracy, *costs, loss, seen.cpu().numpy(), query_y.cpu().numpy())
 
 
-def _accuracy(output: Any, support_y: Any, query_y: Any) -> float:
-    """The share of queries classified right; nan where the targets are no classes.
-
-    A task may have fewer classes than the network has outputs."""
-    if not isinstance(query_y, Tensor) or query_y.is_floating_point() or output.dim() != 2:
-        return math.nan
-    seen = output[:, : int(support_y.max()) + 1]
-    return float((seen.argmax(1) == query_y).double().mean())
+def _is_classes(output: Any, query_y: Any) -> bool:
+    """Whether the targets are labels, of which there is an accuracy."""
+    labels = isinstance(query_y, Tensor) and not query_y.is_floating_point()
+    return labels and output.dim() == 2
 
 
 def task_cost(

@@ -1,16 +1,14 @@
 """The best model of a run, restored to be evaluated on unseen tasks or exported."""
 
 import dataclasses
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 import tyro
-from rich.progress import track
 
-from pmeta.base.console import Console
+from pmeta.base.progress import progress
 from pmeta.data.tasks import ImageSet, check_enough, open_split
 from pmeta.method import heads
 from pmeta.method.learned import Meta
@@ -176,6 +174,5 @@ def evaluate(group: Group, config: EvaluateConfig) -> tuple[list[str], Summary]:
     """The names of the layers, and the summary over all tasks; each process takes its share."""
     layers, result_of = prepare(group, config)
     numbers = group.share(range(config.tasks or 5000))
-    quiet = group.rank > 0 or not sys.stderr.isatty()
-    shown = track(numbers, "adapting", console=Console(stderr=True), disable=quiet, transient=True)
+    shown = progress(numbers, "adapting", shown=group.rank == 0)
     return layers, summarise(group.gather([result_of(i) for i in shown]))

@@ -344,6 +344,11 @@ class Run:
                 "this run out, or train it anew."
             ) from None
 
+    def calibration(self) -> dict[str, Any] | None:
+        """What `pmeta calibrate` found; None where it has not run."""
+        path = self.path / "calibration.json"
+        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
     def tasks_done(self) -> int:
         """Tasks that the run was trained on, by last.json; 0 where that is missing or broken: going
         on writes it anew."""
@@ -358,6 +363,9 @@ class Shipped(Run):
 
     def config(self) -> dict[str, Any]:
         return _completed(zoo.card(self.path.name)["config"])
+
+    def calibration(self) -> dict[str, Any] | None:
+        return zoo.card(self.path.name).get("calibration")
 
     def load(self, name: str) -> Checkpoint | None:
         return Run(zoo.FOLDER).load(self.path.name) if name == "best" else None

@@ -18,6 +18,7 @@ def text(card: dict[str, Any]) -> str:
         f"# {card['name']}",
         *introduction(card),
         *("## Accuracy", accuracy(card), *commands(card), *grid(card)),
+        *certainty(card),
         *("## Memory", theory(card), files(card), updates(card)),
         *("## Training", schedule(card), commands_of_training(card)),
         *("## Licence", LICENCE),
@@ -77,6 +78,28 @@ def accuracy(card: dict[str, Any]) -> str:
         ],
     ]
     return table([what, "tasks", "accuracy ± CI95"], rows)
+
+
+def certainty(card: dict[str, Any]) -> list[str]:
+    """Temperatures and calibration errors, where they were measured."""
+    if "calibration" not in card:
+        return []
+    found = card["calibration"]
+    rows = [
+        [
+            str(s["n_shot"]),
+            f"{s['temperature']:.2f}",
+            f"{100 * s['ece']:.1f} %",
+            f"{100 * s['ece_before']:.1f} %",
+        ]
+        for s in found["shots"]
+    ]
+    heads = ["samples of a class", "temperature", "calibration error", "without the temperature"]
+    said = (
+        f"{found['tasks']:,} tasks of the validation classes each: half of them fit the "
+        "temperature, the others measure the error (ECE, 15 bins)."
+    )
+    return ["## How sure it is", said, table(heads, rows)]
 
 
 def commands(card: dict[str, Any]) -> list[str]:

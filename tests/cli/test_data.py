@@ -68,9 +68,14 @@ def test_a_contact_sheet_shows_a_class_a_row(birds, tmp_path):
         main(["data", "info", str(birds), "--sheet", str(tmp_path / "sheet")]) == 0
     )  # a PNG, whatever its name
     sheet = np.asarray(Image.open(tmp_path / "sheet"))
-    assert sheet.shape == (6 * (6 + 2), SHEET_IMAGES * (8 + 2), 3)
+    margin = sheet.shape[1] - SHEET_IMAGES * (8 + 2)
+    assert sheet.shape == (6 * (6 + 2), sheet.shape[1], 3)
+    names, sheet = sheet[:, :margin], sheet[:, margin:]
     assert sheet[1, 1 + 10 * 2].tolist() == [20, 0, 255]  # the third image of the first class
     assert sheet[1, 1 + 10 * 7].tolist() == [96, 96, 96]  # it has no eighth
+    for row in range(6):  # each has the name of its class in ink
+        assert names[8 * row : 8 * row + 8].min() < 128
+    assert not np.array_equal(names[:8], names[8:16])
 
 
 @pytest.mark.parametrize(

@@ -119,15 +119,13 @@ def test_processes_that_start_at_once_share_one_build(tmp_path, monkeypatch):
 def test_where_the_copy_goes(tmp_path, monkeypatch):
     monkeypatch.delenv("PMETA_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
-    data = tmp_path / "data"
-    data.mkdir()
-    assert cache_folder(data) == data / ".pmeta-cache"
-    data.chmod(0o555)
-    assert cache_folder(data) == tmp_path / "home" / "pmeta"
-    assert cache_folder(None) == tmp_path / "home" / "pmeta"
+    assert cache_folder() == tmp_path / "home" / "pmeta"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "me"))
+    assert cache_folder() == tmp_path / "me" / ".cache" / "pmeta"
     monkeypatch.setenv("PMETA_CACHE", str(tmp_path / "mine"))
-    assert cache_folder(data) == tmp_path / "mine"
-    assert cache_folder(data, tmp_path / "given") == tmp_path / "given"
+    assert cache_folder() == tmp_path / "mine"
+    assert cache_folder(tmp_path / "given") == tmp_path / "given"
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path):

@@ -122,7 +122,8 @@ def test_images_can_be_taken_as_they_are(tmp_path):
         open_files(wide, None, None)
 
 
-def test_a_changed_source_is_decoded_again(tmp_path):
+def test_a_changed_source_is_decoded_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("PMETA_CACHE", str(tmp_path / ".cache"))
     write(tmp_path, a__1=encoded(Image.new("L", (4, 4), 1)))
     assert open_files(tmp_path, 4, None).images[0, 0, 0, 0] == 1
     write(tmp_path, a__1=encoded(Image.new("L", (4, 4), 2)))
@@ -130,7 +131,13 @@ def test_a_changed_source_is_decoded_again(tmp_path):
     assert open_files(tmp_path, 4, None).images[0, 0, 0, 0] == 2
     write(tmp_path, b__1=encoded(Image.new("L", (4, 4), 3)))
     assert len(open_files(tmp_path, 4, None).classes) == 2
-    assert len(list((tmp_path / ".pmeta-cache").glob("*.u8"))) == 1  # the old states are gone
+    assert len(list((tmp_path / ".cache").glob("*.u8"))) == 1  # the old states are gone
+
+
+def test_nothing_is_written_into_the_data(tmp_path):
+    write(tmp_path, a__1=encoded(Image.new("L", (4, 4), 1)))
+    open_files(tmp_path, 4, None)
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
 def test_an_unchanged_source_is_not_decoded_again(tmp_path, monkeypatch):

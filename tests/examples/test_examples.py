@@ -97,7 +97,7 @@ def test_plain_c(tmp_path: Path) -> None:
     ran = subprocess.run([str(tmp_path / "adapt"), *files], capture_output=True, check=True)
     engine = device.load(tmp_path / "model.pmeta")
     engine.adapt(x, y.astype(np.int64))
-    assert [int(line) for line in ran.stdout.split()] == engine.predict(x[::-1]).tolist()
+    assert [int(line) for line in ran.stdout.split()] == engine.predict(x[::-1]).labels.tolist()
     broken = subprocess.run([str(tmp_path / "adapt"), *files[1:], files[0]], capture_output=True)
     assert broken.returncode == 1
     assert broken.stderr

@@ -65,7 +65,7 @@ def classifier(folder: Path, data: bytes, target: str, engine: Path | None = Non
     as_promised(printed, folder, model)
     same_weights(printed, model)
     np.testing.assert_allclose(printed.losses[-len(losses) :], losses, atol=1e-3)
-    assert printed.classes == model.predict(samples.query).tolist()
+    assert printed.classes == model.predict(samples.query).labels.tolist()
 
 
 @pytest.fixture(scope="module")

@@ -71,7 +71,7 @@ def test_the_generic_folder_builds_and_runs_here(small: bytes, tmp_path: Path) -
     assert done.stdout.endswith("\ndone\n")
     model.adapt(samples.support, samples.labels)
     classes = [int(n) for n in re.findall(r"query \d+: class (\d+)", done.stdout)]
-    assert classes == model.predict(samples.query).tolist()
+    assert classes == model.predict(samples.query).labels.tolist()
 
 
 def test_a_model_that_does_not_fit_is_refused_with_the_bytes(tmp_path: Path) -> None:

@@ -306,3 +306,17 @@ def test_a_broken_evaluation_is_named(tmp_path: Path) -> None:
         ValueError, match=rf"^{path} cannot be read \(.*\): remove it to evaluate again\.$"
     ):
         results.table("table6", Options(tmp_path, "short", MINI))
+
+
+def test_the_smoke_scale_is_no_result(tmp_path: Path) -> None:
+    """Nothing of the paper's stands beside it, in any file."""
+    tables.write(results.table("table1", Options(tmp_path, "smoke", {})), tmp_path)
+    text = (tmp_path / "table1.md").read_text()
+    assert "\n**Plumbing check, not results.** Scale: smoke." in text
+    assert "paper" not in text
+    assert "(5" not in text.partition("| --- |")[2]
+    assert "paper" not in (tmp_path / "table1.csv").read_text()
+    cells = json.loads((tmp_path / "table1.json").read_text())["cells"]
+    assert {cell["paper"] for cell in cells} == {None}
+    tables.write(results.table("table1", Options(tmp_path, "short", {})), tmp_path)
+    assert "the paper's in brackets" in (tmp_path / "table1.md").read_text()

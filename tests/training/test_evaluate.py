@@ -227,7 +227,10 @@ def test_json_of_the_command(run: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert np.shape(found["update_ratios"]) == np.shape(found["update_ratios_std"]) == (2, 9)
     assert 0 <= found["accuracy"] <= 100
     assert found["memory_mb"] <= found["worst_memory_mb"]
+    (kept,) = run.glob("evaluation-*.json")  # for pmeta report
+    assert json.loads(kept.read_text()) == found
     assert evaluated(capsys, run, "--tasks", 3) == found
+    assert len(list(run.glob("evaluation-*.json"))) == 1
     assert evaluated(capsys, run, "--tasks", 3, "--data", "glyphs") == {**found, "data": "glyphs"}
     seeds = [
         evaluated(capsys, run, "--tasks", 12, "--seed", seed)["accuracy"] for seed in (1, 2, 3)

@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 import tyro
 
 from pmeta import zoo
-from pmeta.cli.device.adapt import read_queries, read_samples
 from pmeta.device import DeviceModel, EngineError, load
+from pmeta.device.samples import read_samples
 from pmeta.firmware import fit
 from pmeta.firmware.example import Samples, patterns
 from pmeta.firmware.folder import write_folder
@@ -103,10 +103,10 @@ def example_samples(config: FirmwareConfig, model: DeviceModel) -> Samples:
     if model.rows != 1:
         raise ValueError("--support is for a classifier, this model is a policy: leave it out.")
     support = read_samples(config.support, model)
-    if support.labels is None or len(support.classes) > model.outputs:
+    if not support.classes or (support.labels < 0).any() or len(support.classes) > model.outputs:
         raise ValueError(
             f"a support set has samples by class, for up to {model.outputs} classes, "
             f"{config.support} has not: see pmeta adapt --help."
         )
-    query = read_queries(config.query, model, support) if config.query else support
+    query = read_samples(config.query, model) if config.query else support
     return Samples(support.x, support.labels, query.x)

@@ -1,0 +1,163 @@
+"""Certainty that means something: temperatures fitted on query sets of validation tasks.
+
+After an adaptation the softmax is too sure. Its scores are divided by a temperature t, one for each
+number of support samples of a class, which minimises the loss of the queries of some validation
+tasks (Guo et al., On Calibration of Modern Neural Networks, ICML 2017). How well the probabilities
+then fit is measured on other validation tasks.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from math import log
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pmeta.base.progress import progress
+from pmeta.training.evaluate import TaskResult
+from pmeta.training.restore import EvaluateConfig, load, prepare
+from pmeta.training.run_folder import open_run
+from pmeta.training.workers import Group
+
+BINS = 15
+SHOTS = (1, 2, 5)
+"""Support samples of a class that are measured, besides those of the training."""
+TASKS = 100
+"""Of each number of support samples."""
+LOWEST, HIGHEST = 0.05, 20.0
+"""Of a temperature."""
+
+
+class Judged(NamedTuple):
+    """Scores of queries and their classes."""
+
+    scores: np.ndarray
+    """(n, classes)"""
+    labels: np.ndarray
+    """(n,)"""
+
+
+class Bin(NamedTuple):
+    """Queries whose most likely class has a probability in one of the bins."""
+
+    count: int
+    confidence: float
+    """Mean probability."""
+    accuracy: float
+
+
+def calibrate(group: Group, config: EvaluateConfig) -> dict[str, Any]:
+    """Temperatures of the best model of a run, and how well they fit, as plain values.
+
+    Even tasks of the validation classes fit them, odd ones measure them; `config.tasks` of each
+    number of support samples, at least 2."""
+    trained, best = group.from_first(lambda: load(config.run))
+    found = []
+    for n in sorted({*SHOTS, trained.n_shot}):
+        try:
+            _, result_of = prepare(group, dataclasses.replace(config, n_shot=n))
+        except ValueError:
+            if n <= trained.n_shot:
+                raise
+            continue  # classes with too few pictures for that
+        numbers = group.share(range(config.tasks or TASKS))
+        shown = progress(numbers, f"calibrating, {n} samples a class", shown=group.rank == 0)
+        mine = [(i, result_of(i)) for i in shown]
+        results = sorted(group.gather(mine), key=lambda pair: pair[0])
+        found.append({"n_shot": n, **measured([result for _, result in results])})
+    return {
+        "split": config.split,
+        "tasks": config.tasks or TASKS,
+        "seed": config.seed,
+        "best": best.info["tasks"],
+        "shots": found,
+        "temperatures": between({f["n_shot"]: f["temperature"] for f in found}),
+    }
+
+
+def measured(results: Sequence[TaskResult]) -> dict[str, Any]:
+    """The temperature of the even tasks; the calibration error of the odd ones, and its bins."""
+    fitted, other = judged(results[0::2]), judged(results[1::2])
+    t = fit_temperature(fitted)
+    return {
+        "temperature": t,
+        "ece_before": ece(reliability(other, 1.0)),
+        "ece": ece(reliability(other, t)),
+        "bins": [b._asdict() for b in reliability(other, t)],
+    }
+
+
+def judged(results: Iterable[TaskResult]) -> Judged:
+    """The queries of some tasks."""
+    results = list(results)
+    return Judged(
+        np.concatenate([r.scores for r in results]), np.concatenate([r.labels for r in results])
+    )
+
+
+def fit_temperature(queries: Judged) -> float:
+    """argmin_t of the mean of -log softmax(scores / t)[label].
+
+    The loss is convex in 1 / t, so a golden-section search finds it."""
+    low, high = 1 / HIGHEST, 1 / LOWEST
+    ratio = (5**0.5 - 1) / 2
+    for _ in range(60):
+        a, b = high - ratio * (high - low), low + ratio * (high - low)
+        if _loss(queries, 1 / a) < _loss(queries, 1 / b):
+            high = b
+        else:
+            low = a
+    return 2 / (low + high)
+
+
+def _loss(queries: Judged, t: float) -> float:
+    z = queries.scores.astype(np.float64) / t
+    z -= z.max(1, keepdims=True)
+    of_label = z[np.arange(len(z)), queries.labels]
+    return float((np.log(np.exp(z).sum(1)) - of_label).mean())
+
+
+def reliability(queries: Judged, t: float, bins: int = BINS) -> list[Bin]:
+    """Queries by the probability of their most likely class, in bins of one width."""
+    z = queries.scores.astype(np.float64) / t
+    p = np.exp(z - z.max(1, keepdims=True))
+    p /= p.sum(1, keepdims=True)
+    sure, right = p.max(1), p.argmax(1) == queries.labels
+    of = np.minimum((sure * bins).astype(int), bins - 1)
+    return [
+        Bin(
+            n, float(sure[of == i].mean()) if n else 0.0, float(right[of == i].mean()) if n else 0.0
+        )
+        for i in range(bins)
+        for n in [int((of == i).sum())]
+    ]
+
+
+def ece(bins: Sequence[Bin]) -> float:
+    """Expected calibration error: the mean over queries of |accuracy - confidence| of their bin."""
+    total = sum(b.count for b in bins)
+    return sum(b.count * abs(b.accuracy - b.confidence) for b in bins) / total
+
+
+def between(measured: dict[int, float]) -> list[float]:
+    """A temperature for each number of samples from 1 on; those between by the logarithms.
+
+    >>> between({1: 1.0, 4: 4.0})
+    [1.0, 2.0, 3.0, 4.0]
+    """
+    if not measured:
+        return []
+    known = sorted(measured)
+    x, y = [log(n) for n in known], [log(measured[n]) for n in known]
+    values = np.exp(np.interp([log(n) for n in range(1, known[-1] + 1)], x, y))
+    return [round(float(t), 4) for t in values]
+
+
+def temperatures(run: str) -> list[float]:
+    """Those of the best model of a run; none where it was not calibrated since it was chosen."""
+    folder = open_run(run)
+    found = folder.calibration()
+    best = folder.load("best") if found else None
+    if found is None or best is None or found["best"] != best.info.get("tasks"):
+        return []
+    return found["temperatures"]
