@@ -100,7 +100,7 @@ def measure(
         )
         for name, device in devices.items():
             device.adapt(support, labels)
-            right[name][i] = (device.predict(query) == queries).mean()
+            right[name][i] = (device.predict(query).labels == queries).mean()
     cell: dict[str, Any] = {"n_way": way, "n_shot": shot, "tasks": config.tasks}
     cell["queries"] = config.queries
     for name, accuracy in right.items():

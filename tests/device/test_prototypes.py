@@ -48,7 +48,7 @@ def test_the_engine_adapts_as_pytorch_does(name: str, classes: int, shots: int) 
     with torch.no_grad():
         right, _ = forward(net, adapted.w, torch.from_numpy(q))
     steps = device.adapt(x, y)
-    assert (device.prototypes, device.classes) == (True, classes)
+    assert (device.prototypes, device.n_classes) == (True, classes)
     assert len(steps.losses) == device.steps == (0 if name == "protonet" else 2)
     found = device.scores(q)[:, :classes]
     np.testing.assert_allclose(found, right.numpy(), rtol=2e-4, atol=2e-4)
@@ -80,8 +80,8 @@ def test_an_adapted_model_is_saved_and_opened_again(tmp_path: Path) -> None:
     device.adapt(x, y)
     device.save(tmp_path / "adapted.pmeta")
     again = load(tmp_path / "adapted.pmeta")
-    np.testing.assert_array_equal(again.predict(q), device.predict(q))
-    assert again.classes == 3
+    np.testing.assert_array_equal(again.probabilities(q), device.probabilities(q))
+    assert again.n_classes == 3
 
 
 def test_a_class_without_a_sample_is_refused() -> None:
