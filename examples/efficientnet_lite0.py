@@ -96,7 +96,7 @@ def main() -> None:
     model = pmeta.prepare(efficientnet_lite0(config.n_way, config.image_size), example)
     assert isinstance(model, nn.Sequential)
     net, method = take_in(model, example), pmeta.METHODS["pmeta-lr"]
-    first = init_meta(net, method, config.steps, config.alpha_0, torch.Generator().manual_seed(0))
+    first = initial(config, net, method)
     arena = Arena(net, first, method, example.shape[1:], input_type="uint8")
     budget = parse_bytes(config.budget)
     names = [name for name, _ in model.named_children()]
@@ -114,9 +114,7 @@ def main() -> None:
     }
     features = torch.zeros(1, *splits["train"].images.shape[1:])
     part = take_in(upper, features)
-    generator = torch.Generator().manual_seed(0)
-    meta = init_meta(part, method, config.steps, config.alpha_0, generator, "prototype")
-    learner = Upper(part, method, meta)
+    learner = Upper(part, method, initial(config, part, method))
     sizes = (config.n_way, config.n_shot, config.n_query)
     tasks = (sample_features(splits["train"], 0, i, *sizes) for i in range(config.tasks))
     in_whole = [net.index(layer.name) for layer in learner.net.layers]
@@ -135,6 +133,12 @@ def main() -> None:
     val = [sample_features(splits["val"], 1, i, *sizes) for i in range(config.val_tasks)]
     compare(config, learner, val, taken)
     write(config, net, first, learner)
+
+
+def initial(config: Config, net: Network, method: pmeta.Method) -> Meta:
+    """Step sizes as they begin, and a head from prototypes."""
+    generator = torch.Generator().manual_seed(0)
+    return init_meta(net, method, config.steps, config.alpha_0, generator, "prototype")
 
 
 def train(
@@ -214,7 +218,8 @@ def write(config: Config, net: Network, first: Meta, learner: Upper) -> None:
     for j, layer in enumerate(learner.net.layers):
         alpha[:, net.index(layer.name)] = learner.meta.alpha[:, j]
         mask[:, net.index(layer.name)] = learner.meta.updates()[:, j]
-    whole = replace(first, w={**first.w, **learner.meta.w}, alpha=alpha, mask=mask)
+    learned = {"w": {**first.w, **learner.meta.w}, "head": learner.meta.head}
+    whole = replace(first, alpha=alpha, mask=mask, **learned)
     c = [SCALE] * 3, [SHIFT] * 3
     shape = (3, config.image_size, config.image_size)
     made = export(net, whole, learner.method, shape, input_type="uint8", scale=c[0], shift=c[1])
