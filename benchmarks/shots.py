@@ -77,11 +77,12 @@ def prepare(config: ShotsConfig, classes: int) -> tuple[dict[str, DeviceModel], 
     net, meta = restore(trained, best.tensors, image, torch.device("cpu"))
     is_head = torch.tensor([layer == net.head for layer in net.layers])
     masks = {"steps": meta.mask, "head": meta.mask & is_head, "none": meta.mask & False}
-    pixels = {"scale": [SCALE] * image[0], "shift": [SHIFT] * image[0]}
+    scale, shift = [SCALE] * image[0], [SHIFT] * image[0]
     devices = {}
     for name in config.variants.split(","):
         own = dataclasses.replace(meta, mask=masks[name])
-        made = export(net, own, trained.method_row(), image, input_type="uint8", **pixels)
+        method = trained.method_row()
+        made = export(net, own, method, image, input_type="uint8", scale=scale, shift=shift)
         devices[name] = DeviceModel(made.data)
     return devices, images
 

@@ -153,6 +153,17 @@ def test_a_card_for_people(small: Made) -> None:
     assert "Not finished" not in text(finished)
 
 
+def test_a_card_shows_what_was_measured_in_the_engine(small: Made) -> None:
+    card = zoo.card(NAME)
+    assert "In the C engine" not in text(card)
+    cell = {"n_way": 5, "n_shot": 2, "tasks": 1500, "steps": [45.47, 0.88], "none": [45.0, 0.9]}
+    arenas = {"steps": 123456, "none": 7890}
+    measured = {"arena_bytes": arenas, "outputs": 20, "seed": 1, "cells": [cell]}
+    written = text({**card, "engine": measured})
+    assert "| 5 | 2 | 1,500 | 45.5 ± 0.9 % | 45.0 ± 0.9 % |" in written
+    assert "for 20 classes, in bytes: all steps 123,456, no step" in written
+
+
 def test_the_list(small: Made, said: Callable[..., str]) -> None:
     out = said("zoo")
     e = zoo.card(NAME)["evaluation"]
