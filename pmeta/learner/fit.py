@@ -14,7 +14,7 @@ from pmeta.training.config import ImageConfig, defaults
 from pmeta.training.evaluate import TaskResult, evaluate_task
 from pmeta.training.log import Log
 from pmeta.training.loop import meta_train
-from pmeta.training.own_model import write_network
+from pmeta.training.own.model import write_network
 from pmeta.training.run_folder import Run
 from pmeta.training.train import MAY_DIFFER, schedule
 from pmeta.training.workers import Group

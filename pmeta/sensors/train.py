@@ -20,9 +20,9 @@ from pmeta.sensors.net import SensorNet
 from pmeta.sensors.pooled import train_pooled
 from pmeta.sensors.sets import WindowSet, fitted, person, read_all, split_people, window_set
 from pmeta.sensors.tasks import person_task
-from pmeta.training.budget import Sample, budget_choice
 from pmeta.training.log import Log
 from pmeta.training.loop import meta_train
+from pmeta.training.own.budget import Sample, budget_choice
 from pmeta.training.run_folder import Run, write_json
 from pmeta.training.workers import Group
 

@@ -13,13 +13,13 @@ from pmeta.method.step_sizes import freeze
 from pmeta.network.backbones import FourConv, ResNet12, initialise
 from pmeta.network.layers import Network
 from pmeta.network.take_in import take_in
-from pmeta.training.budget import Sample, budget_choice
 from pmeta.training.config import ImageConfig, defaults
 from pmeta.training.evaluate import TaskResult, evaluate_task, evaluation_loop
 from pmeta.training.log import Log
 from pmeta.training.loop import meta_train
 from pmeta.training.mixture import check_sizes, training_task
-from pmeta.training.own_model import check_device, check_outputs, make_model, write_network
+from pmeta.training.own.budget import Sample, budget_choice
+from pmeta.training.own.model import check_device, check_outputs, make_model, write_network
 from pmeta.training.pretraining.config import PretrainConfig
 from pmeta.training.pretraining.equalise import equalised
 from pmeta.training.run_folder import Run

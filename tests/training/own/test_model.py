@@ -9,7 +9,7 @@ from torch import nn
 
 from pmeta.network.take_in import take_in
 from pmeta.training.config import ImageConfig
-from pmeta.training.own_model import check_outputs, make_model
+from pmeta.training.own.model import check_outputs, make_model
 from pmeta.training.train import build
 
 CODE = """
