@@ -96,10 +96,10 @@ def main(argv: list[str]) -> None:
                     f"not calibrated: run pmeta calibrate {shlex.quote(config.run)} and export "
                     "again, so that a probability is a share of right answers"
                 )
-            print(
-                f"next: pmeta adapt {shlex.quote(config.out)} --support FOLDER, where a folder of "
-                "pictures is a class"
-            )
+            what = "FOLDER, where a folder of pictures is a class"
+            if "windows" in flatfile.facts(exported.data):
+                what = "few.csv --query more.csv, with recordings of one person"
+            print(f"next: pmeta adapt {shlex.quote(config.out)} --support {what}")
 
 
 def write_c_array(out: Path, data: bytes) -> None:

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from pmeta.data.recordings.files import find_recordings, read_recording
+from pmeta.data.recordings.windows import Windowing
 from pmeta.data.sources import Member, is_hidden, read
 from pmeta.device.arrays import SUFFIXES, read_npy, read_npz, samples_of
 from pmeta.device.inputs import Reads
@@ -36,10 +38,14 @@ class NoPictureError(ValueError):
 
 
 def read_samples(path: str | Path, model: Reads) -> Samples:
-    """One picture, a folder of pictures, a folder of a folder for each class, a .npy or an .npz.
+    """One picture, a folder of pictures, a folder of a folder for each class, a .npy or an .npz; of
+    a model for sensors, recordings (.csv, .npz, .npy), which are cut into windows.
 
     Pictures and arrays become what the model reads: upright, scaled and cropped at the centre."""
     root = Path(path)
+    windows = getattr(model, "facts", {}).get("windows")
+    if windows is not None:
+        return read_windows(root, windows)
     if root.suffix == ".npy":
         return _from_npy(root, model)
     if root.suffix == ".npz":
@@ -52,6 +58,22 @@ def read_samples(path: str | Path, model: Reads) -> Samples:
         given = f"{path}, which is {there}" if str(path) else "an empty name"
         raise ValueError(f"samples are in a folder, a picture or a .npy or .npz file, got {given}.")
     return _from_folder(root, model)
+
+
+def read_windows(root: Path, facts: dict[str, Any]) -> Samples:
+    """The windows of a recording, or of a folder of recordings, as the model was trained with them.
+
+    The classes are those of the model; a window of several activities is in none."""
+    windowing = Windowing.from_facts(facts)
+    files = find_recordings(root)
+    parts = [windowing.cut(read_recording(path, root, windowing.columns)) for path in files]
+    names = [
+        f"{path.relative_to(root) if path != root else path.name}[{start}]"
+        for path, part in zip(files, parts, strict=True)
+        for start in part.start.tolist()
+    ]
+    x, y = (np.concatenate([getattr(part, key) for part in parts]) for key in ("x", "y"))
+    return Samples(x, names, y, list(windowing.labels))
 
 
 def read_many(paths: Sequence[str | Path], model: Reads) -> Samples:

@@ -56,6 +56,8 @@ def learn(name: str, folder: str, go_on: bool) -> Learned:
     """Adapt the model `name` to the support set in `folder`; `go_on`: one that has learned."""
     model = open_model(name)
     support = read_samples(folder, model)
+    if "windows" in model.facts:
+        support = labelled(folder, support)
     if len(support.classes) > model.outputs and name in zoo.names():
         model = open_model(name, len(support.classes))
     check_adapted(name, model, support, go_on)
@@ -67,6 +69,17 @@ def learn(name: str, folder: str, go_on: bool) -> Learned:
     before = model.weights()
     adaptation = model.adapt(support.x, support.labels, support.classes, again=go_on)
     return Learned(model, support, adaptation, before)
+
+
+def labelled(path: str, support: Samples) -> Samples:
+    """The windows of one activity, of which there must be some."""
+    keep = support.labels >= 0
+    if not keep.any():
+        raise ValueError(
+            f"a support set has windows of known activities, {path} has none: add the column label."
+        )
+    names = [name for name, own in zip(support.names, keep, strict=True) if own]
+    return support._replace(x=support.x[keep], names=names, labels=support.labels[keep])
 
 
 def check_adapted(name: str, model: DeviceModel, support: Samples, go_on: bool) -> None:
@@ -126,7 +139,7 @@ def check_support(name: str, path: str, support: Samples, model: DeviceModel) ->
             f"{support.classes[0]}: add one."
         )
     without = [name for name, count in counts(support) if not count]
-    if without:
+    if without and "windows" not in model.facts:  # a person may lack an activity
         raise ValueError(
             f"each class is learned from a sample at least, {path} has none of "
             f"{', '.join(without)}: add some."
@@ -152,7 +165,7 @@ def tell_passed_over(samples: Samples) -> None:
 
 def warn_of_counts(model: DeviceModel, support: Samples) -> None:
     """A lopsided support set, and classes with fewer samples than the model was trained for."""
-    of = dict(counts(support))
+    of = {name: count for name, count in counts(support) if count}
     least, most = min(of, key=of.__getitem__), max(of, key=of.__getitem__)
     if of[most] > LOPSIDED * of[least]:
         tell(
