@@ -1,5 +1,4 @@
-"""What the attention of a trained p-Meta run is worth, and what other settings of it would make of
-the same weights.
+"""What the attention of a trained p-Meta run is worth, and what other settings would make of it.
 
     python benchmarks/attention.py RUN --data DIR
     python benchmarks/attention.py RUN --data DIR --train 600

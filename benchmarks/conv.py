@@ -1,5 +1,4 @@
-"""The 3x3 convs of 4Conv by C kernels and by PyTorch on one core, and how far both are from
-float64.
+"""The 3x3 convs of 4Conv by C kernels and by PyTorch, and how far both are from float64.
 
 python benchmarks/conv.py [--rounds 30]
 

@@ -1,5 +1,4 @@
-"""Whether the fast path learns like the plain one: query loss and accuracy of meta-training on
-glyphs in float32, by seed.
+"""Whether the fast path learns like the plain one: meta-training on glyphs, by seed.
 
     python benchmarks/learning_curves.py
 

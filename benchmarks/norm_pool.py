@@ -1,5 +1,4 @@
-"""Group norm pooled first, three ways in one run: PyTorch's operations, tensor functions fused by
-torch.compile, C kernels.
+"""Group norm pooled first, three ways: PyTorch's operations, torch.compile, C kernels.
 
     python benchmarks/norm_pool.py
 

@@ -1,5 +1,4 @@
-"""Half-Cheetah steps in a CPU second, the policy in the loop: all episodes in one MuJoCo call
-against Gymnasium's vector env.
+"""Half-Cheetah steps in a CPU second: one MuJoCo call against Gymnasium's vector env.
 
 python benchmarks/rl_speed.py            both, alternating, and one meta epoch of navigation
 """

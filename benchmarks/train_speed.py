@@ -1,5 +1,4 @@
-"""How fast second-order meta-training is: ours beside the libraries people use for MAML, each in
-processes of its own.
+"""How fast second-order meta-training is: ours beside the libraries people use for MAML.
 
     python -m venv /tmp/peers && /tmp/peers/bin/pip install torch higher torchopt
     python benchmarks/train_speed.py --peers /tmp/peers/bin/python

@@ -8,10 +8,13 @@ import tempfile
 from pathlib import Path
 
 import torch
+from hypothesis import settings
 
 from pmeta.data.cache import cache_folder
 
 torch.set_num_threads(1)
+settings.register_profile("any machine", deadline=None)  # a slow or busy one is not a mistake
+settings.load_profile("any machine")
 
 if "PMETA_CACHE" not in os.environ:
     own = Path(tempfile.mkdtemp(prefix="pmeta-tests-"))

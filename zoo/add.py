@@ -1,5 +1,4 @@
-"""For makers of a release: `python zoo/add.py RUN ...` takes the best models of runs into the
-zoo."""
+"""For makers of a release: `python zoo/add.py RUN ...` takes the best models into the zoo."""
 
 import dataclasses
 import json

@@ -1,5 +1,4 @@
-"""Files written whole or not at all, also by two processes at once, and clear words where that
-cannot be."""
+"""Files written whole or not at all, also by two processes at once."""
 
 import contextlib
 import errno

@@ -1,5 +1,4 @@
-"""The command `pmeta`: finds the subcommand and imports it alone, so that each starts as fast as it
-can."""
+"""The command `pmeta`: finds the subcommand and imports it alone, so that each starts fast."""
 
 import io
 import os

@@ -1,5 +1,4 @@
-"""The command `pmeta quickstart`: all six methods on the embedded characters, in about three
-minutes on two cores."""
+"""The command `pmeta quickstart`: all methods on the embedded characters, in three minutes."""
 
 import dataclasses
 from dataclasses import dataclass

@@ -1,5 +1,4 @@
-"""The command `pmeta reproduce`: the paper's tables and figure 5, as far as the data and the time
-at hand go."""
+"""The command `pmeta reproduce`: the paper's tables and figure 5."""
 
 import sys
 from collections.abc import Sequence

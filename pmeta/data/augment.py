@@ -1,5 +1,4 @@
-"""Training pictures varied at random: cropped, mirrored, brighter or darker, more or less contrast
-and colour."""
+"""Training pictures varied at random: crops, mirrors, brightness, contrast and colour."""
 
 import math
 

@@ -1,5 +1,4 @@
-"""Images kept as one memory-mapped uint8 array with a small JSON beside it, shared by all
-processes."""
+"""Images kept as one memory-mapped uint8 array and a small JSON, shared by all processes."""
 
 from __future__ import annotations
 

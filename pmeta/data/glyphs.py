@@ -1,5 +1,4 @@
-"""The embedded image set: characters of many scripts, drawn from the fonts that ship with
-matplotlib.
+"""The embedded image set: characters of many scripts, drawn from the fonts of matplotlib.
 
 Everything between FreeType's bitmap and the stored byte is integer arithmetic, so that the same
 versions of matplotlib and Pillow give the same bytes on every machine.

@@ -112,10 +112,11 @@ class _Pass:
 
     @contextmanager
     def in_place_of_the_modules(self) -> Iterator[None]:
-        """Have the modules of the layers call `output`.
+        """Have the modules of the layers call `output`, for the time of this pass.
 
-        A hook cannot do this: it comes before or after the module's own computation, not instead of
-        it, so that every layer would be computed twice."""
+        A hook comes after the module's own computation, so that every layer is computed twice: a
+        quarter more time on 4Conv. Subclasses of the modules are as fast as this, but would stay in
+        the user's model."""
         modules = [layer for layer in self.net.layers if layer.kind != "param"]
         for layer in modules:
             layer.module.forward = self._forward_of(layer)

@@ -28,7 +28,7 @@ WIDTH = 400
 LINE, LETTER = 14, 6.8
 """From one label to the next, and room for one letter of a label, in points."""
 COLORS = {
-    "protonet": "#0072b2",
+    "protonet": "#0072b1",
     "maml": "#777777",
     "anil": "#009e73",
     "boil": "#cc79a7",

@@ -1,5 +1,4 @@
-"""Which training and which evaluation stands behind each figure that the paper prints: rows of
-data."""
+"""Which training and which evaluation stands behind each figure that the paper prints."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace

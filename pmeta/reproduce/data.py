@@ -1,5 +1,4 @@
-"""Which data sets the user has: MiniImageNet to train on, TieredImageNet and CUB to test on
-besides."""
+"""Which data sets the user has: MiniImageNet to train on, others to test on besides."""
 
 import os
 from collections.abc import Sequence

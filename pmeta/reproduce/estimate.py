@@ -1,5 +1,4 @@
-"""How long the queue has to go: measured on what its folder holds already, before that from two
-tasks of calibration."""
+"""How long the queue has to go, measured on what its folder holds already."""
 
 import dataclasses
 import math

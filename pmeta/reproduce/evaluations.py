@@ -1,5 +1,4 @@
-"""Evaluations of a run, kept as JSON beside it and written part by part, so that a kill costs
-minutes."""
+"""Evaluations of a run, kept as JSON beside it, part by part: a kill costs minutes."""
 
 import dataclasses
 import json

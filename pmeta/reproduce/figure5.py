@@ -1,5 +1,4 @@
-"""Figure 5: which share of each layer is updated at each step (left), and how alike the scores of
-two samples are (right)."""
+"""Figure 5: the share of each layer that is updated, and how alike two samples' scores are."""
 
 import dataclasses
 from pathlib import Path

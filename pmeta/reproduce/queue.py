@@ -1,5 +1,4 @@
-"""The queue of runs: what is done is not done again, what was stopped goes on, what another process
-does is left to it."""
+"""The queue of runs: what is done is not done again, and what was stopped goes on."""
 
 import dataclasses
 import importlib.util

@@ -1,5 +1,4 @@
-"""What is there of a table: ours beside the paper's, cell by cell, read from the run folders and
-from the cost model."""
+"""What is there of a table: ours beside the paper's, cell by cell."""
 
 import functools
 import math

@@ -1,5 +1,4 @@
-"""How long to train and evaluate: smoke checks the plumbing, short is one night on a laptop, paper
-is the paper's own."""
+"""How long to train and evaluate: smoke checks the plumbing, short is a night, paper is all."""
 
 import dataclasses
 from collections.abc import Sequence

@@ -7,11 +7,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pmeta.cost.ops import MB, WORD
 from pmeta.method.inner import InnerLoop
 from pmeta.method.learned import Meta
 from pmeta.rl.outer import Batch
-from pmeta.training.evaluate import task_cost
+from pmeta.training.evaluate import ci95, cost_of_tasks, task_cost
 
 
 class TaskReturn(NamedTuple):
@@ -76,17 +75,16 @@ class ReturnSummary:
 
 
 def summarise(results: Iterable[TaskReturn]) -> ReturnSummary:
-    """Mean, CI95 = 1.96 std / sqrt(n), and worst."""
+    """Mean, CI95 and worst."""
     results = list(results)
-    columns = [torch.tensor([float(r[i]) for r in results], dtype=torch.float64) for i in range(6)]
-    before, after, half, peak, exact, macs = columns
-    n, to_mb = len(results), WORD / MB
-
-    def ci95(values: Tensor) -> float:
-        return 1.96 * float(values.std()) / n**0.5 if n > 1 else float("nan")
-
+    columns = (
+        [r.before for r in results],
+        [r.after for r in results],
+        [r.first_half for r in results],
+    )
+    before, after, half = (torch.tensor(column, dtype=torch.float64) for column in columns)
     return ReturnSummary(
-        tasks=n,
+        tasks=len(results),
         before=float(before.mean()),
         before_ci95=ci95(before),
         after=float(after.mean()),
@@ -94,11 +92,6 @@ def summarise(results: Iterable[TaskReturn]) -> ReturnSummary:
         after_median=float(after.median()),
         first_half=float(half.mean()),
         first_half_ci95=ci95(half),
-        memory_mb=float(peak.mean()) * to_mb,
-        worst_memory_mb=float(peak.max()) * to_mb,
-        exact_memory_mb=float(exact.mean()) * to_mb,
-        worst_exact_memory_mb=float(exact.max()) * to_mb,
-        gmac=float(macs.mean()) / 1e9,
-        worst_gmac=float(macs.max()) / 1e9,
+        **cost_of_tasks(results),
         update_ratios=torch.stack([r.ratios for r in results]).mean(0).tolist(),
     )

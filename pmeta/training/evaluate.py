@@ -1,9 +1,8 @@
-"""Unseen tasks (Sec. 4.1): accuracy with CI95, and what adapting to each task costs by the masks
-and scores it really had."""
+"""Unseen tasks (Sec. 4.1): accuracy with CI95, and what adapting to each of them really cost."""
 
 import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -162,25 +161,37 @@ class Summary:
 
 
 def summarise(results: Iterable[TaskResult]) -> Summary:
-    """Mean, CI95 = 1.96 std / sqrt(n), and worst."""
+    """Mean, CI95 and worst."""
     results = list(results)
-    accuracy, peak, exact, macs = (
-        torch.tensor([float(r[i]) for r in results], dtype=torch.float64) for i in range(4)
-    )
+    accuracy = torch.tensor([float(r.accuracy) for r in results], dtype=torch.float64)
     ratios = torch.stack([r.ratios for r in results])
-    spread = accuracy.std() if len(results) > 1 else torch.tensor(float("nan"))
-    to_mb = WORD / MB
     return Summary(
         tasks=len(results),
         accuracy=100 * float(accuracy.mean()),
-        ci95=100 * 1.96 * float(spread) / len(results) ** 0.5,
-        memory_mb=float(peak.mean()) * to_mb,
-        worst_memory_mb=float(peak.max()) * to_mb,
-        exact_memory_mb=float(exact.mean()) * to_mb,
-        worst_exact_memory_mb=float(exact.max()) * to_mb,
-        gmac=float(macs.mean()) / 1e9,
-        worst_gmac=float(macs.max()) / 1e9,
+        ci95=ci95(accuracy, unit=100),
+        **cost_of_tasks(results),
         update_ratios=ratios.mean(0).tolist(),
         update_ratios_std=ratios.std(0, correction=0).tolist(),
         loss=sum(r.loss for r in results) / len(results),
     )
+
+
+def ci95(values: Tensor, unit: float = 1) -> float:
+    """1.96 std / sqrt(n), in `unit`s; nan of a single value."""
+    spread = float(values.std()) if len(values) > 1 else float("nan")
+    return unit * 1.96 * spread / len(values) ** 0.5
+
+
+def cost_of_tasks(results: Sequence[Any]) -> dict[str, float]:
+    """What adapting took, of tasks of images or of reinforcement learning: mean and worst."""
+    rows = [(r.peak_words, r.exact_peak_words, r.macs) for r in results]
+    peak, exact, macs = torch.tensor(rows, dtype=torch.float64).unbind(1)
+    to_mb = WORD / MB
+    return {
+        "memory_mb": float(peak.mean()) * to_mb,
+        "worst_memory_mb": float(peak.max()) * to_mb,
+        "exact_memory_mb": float(exact.mean()) * to_mb,
+        "worst_exact_memory_mb": float(exact.max()) * to_mb,
+        "gmac": float(macs.mean()) / 1e9,
+        "worst_gmac": float(macs.max()) / 1e9,
+    }

@@ -1,5 +1,4 @@
-"""The run folder: settings, metrics and checkpoints, each written so that a kill at any moment
-loses nothing."""
+"""The run folder: settings, metrics and checkpoints, which survive a kill at any moment."""
 
 import dataclasses
 import fcntl

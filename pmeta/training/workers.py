@@ -1,5 +1,4 @@
-"""Several processes that share the tasks of a meta-batch, through torch.distributed (Alg. 2, line
-3)."""
+"""Several processes that share the tasks of a meta-batch, by torch.distributed (Alg. 2)."""
 
 import ctypes
 import multiprocessing

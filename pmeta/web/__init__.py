@@ -1,2 +1,1 @@
-"""Teach a model in the browser: the engine as WebAssembly, a JavaScript module, and one page with
-all of it inside."""
+"""Teach a model in the browser: the engine as WebAssembly, a JavaScript module, one page."""

@@ -1,5 +1,4 @@
-"""The engine as WebAssembly: `python -m pmeta.web.build` compiles pmeta.wasm from the C files of
-the device.
+"""The engine as WebAssembly: `python -m pmeta.web.build` compiles pmeta.wasm.
 
 The file is kept in the repository, so that a page can be written where there is no clang. The
 compiler of Debian 12 gives the same bytes every time; a test builds it again and compares, and

@@ -1,5 +1,4 @@
-"""One HTML file with the engine, a model and all of the page inside, which opens from the disk
-without a network."""
+"""One HTML file with the engine, a model and all of the page inside."""
 
 import base64
 import gzip

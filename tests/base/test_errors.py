@@ -1,5 +1,4 @@
-"""Which errors are for the user, told in one line, and which are bugs, told with their
-traceback."""
+"""Which errors are the user's, told in one line, and which are bugs, with their traceback."""
 
 from collections.abc import Callable
 from typing import Any

@@ -11,7 +11,7 @@ from pmeta.compiler.memory_plan import _lowest, live_bytes, place, profile
 uses = st.lists(st.tuples(st.integers(0, 20), st.integers(1, 1000)), min_size=1, max_size=4)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(uses, min_size=1, max_size=15), st.integers(0, 64).map(lambda n: 16 * n))
 def test_buffers_never_overlap_in_space_and_time(
     lists: list[list[tuple[int, int]]], base: int

@@ -1,5 +1,4 @@
-"""Augmented pictures: whole crops change nothing, mirrors and factors by hand, and the same bits
-give the same picture."""
+"""Augmented pictures: crops, mirrors and factors by hand; the same bits, the same picture."""
 
 from typing import Any
 

@@ -1,5 +1,4 @@
-"""Each importer on a small source in the true format; a killed import is not finished and is taken
-up again."""
+"""Each importer on a small source in the true format; a killed import is taken up again."""
 
 import csv
 import io

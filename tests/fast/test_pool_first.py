@@ -1,5 +1,4 @@
-"""Pooling first changes no result: neither of the backbones, nor of models that read a norm's
-output in other ways."""
+"""Pooling first changes no result, whatever else reads a norm's output."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,5 +1,4 @@
-"""Conv and normalisation with cheap second derivatives: against PyTorch, and by finite differences
-(gradcheck)."""
+"""Cheap second derivatives: against PyTorch, and by finite differences (gradcheck)."""
 
 from collections.abc import Callable
 

@@ -1,5 +1,4 @@
-"""A page in headless Chromium, by its debugging protocol over a pipe: what went wrong, what it
-shows, and a picture of it."""
+"""A page in headless Chromium: what went wrong, what it shows, and a picture of it."""
 
 import base64
 import fcntl

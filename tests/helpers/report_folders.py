@@ -1,5 +1,4 @@
-"""Small run folders and results for the tests of the report, written by what writes the real
-ones."""
+"""Small run folders and results, written by what writes the real ones."""
 
 import dataclasses
 from pathlib import Path

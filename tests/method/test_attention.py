@@ -1,5 +1,4 @@
-"""Sparse meta attention: Alg. 1 by hand and by its promises, the module h, the straight-through
-gradient."""
+"""Sparse meta attention: Alg. 1 by hand and by its promises, the straight-through gradient."""
 
 import math
 from collections.abc import Callable
@@ -90,7 +89,7 @@ def softmax(z: list[float], dtype: torch.dtype = torch.float64) -> Tensor:
     return torch.tensor([z], dtype=dtype).softmax(-1)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(z=logits, rho=ratios, dtype=st.sampled_from([torch.float32, torch.float64]))
 @example(z=[0.0] * 10, rho=0.3, dtype=torch.float32)
 @example(z=[100.0, 0.0, 0.0], rho=0.999, dtype=torch.float32)
@@ -115,7 +114,7 @@ def test_promises(z: list[float], rho: float, dtype: torch.dtype) -> None:
         assert len(kept) == 1 or dropped.sum() >= rho - 2e-6
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(z=logits, rho=ratios, seed=st.integers(0, 1000))
 def test_permuting_channels_permutes_scores(z: list[float], rho: float, seed: int) -> None:
     pi = softmax(z)

@@ -1,5 +1,4 @@
-"""The outer gradient through the inner loop against float64 finite differences, with rho = 0, where
-Alg. 1 is smooth.
+"""The outer gradient through the inner loop against float64 finite differences.
 
 The kinks that remain are LeakyReLU and ReLU in the networks, the changes of winner in max-pooling,
 and the ReLU in the attention module. Differences over a step h that straddles one are off by far

@@ -1,5 +1,4 @@
-"""Imports between rooms go as the table of docs/architecture.md says, and costs and devices need no
-torch."""
+"""Imports between rooms go as docs/architecture.md says; costs and devices need no torch."""
 
 import ast
 import re

@@ -1,5 +1,4 @@
-"""docs/paper/map.md is complete and true: every equation has one home, which names it, and a
-test."""
+"""docs/paper/map.md is complete and true: each equation has one home and a test."""
 
 import importlib
 import inspect

@@ -1,5 +1,4 @@
-"""The WebAssembly that ships was built from the C files as they are; tests/web/test_build.py
-compares its bytes."""
+"""The WebAssembly that ships was built from the C files as they are."""
 
 from pmeta.web import build
 

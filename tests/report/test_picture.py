@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from markupsafe import Markup
 from PIL import Image
 
-from pmeta.method.methods import METHODS
+from pmeta.method.methods import ALL
 from pmeta.report.picture import (
     COLORS,
     INK,
@@ -57,8 +57,8 @@ def test_ticks_are_few_and_inside(low: float, width: float) -> None:
 
 def test_every_method_has_a_colour_and_a_shape_of_its_own() -> None:
     for found in (COLORS, MARKERS):
-        assert found.keys() == METHODS.keys()
-        assert len(set(found.values())) == len(METHODS)
+        assert found.keys() == ALL.keys()
+        assert len(set(found.values())) == len(ALL)
 
 
 def test_the_colours_of_the_page_are_found_again_by_their_values() -> None:
@@ -102,7 +102,7 @@ def test_text_stays_text_whatever_stands_in_it() -> None:
     assert NASTY[:23] + "…" in shown  # a label is shortened
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.text(st.characters(exclude_categories=[]), max_size=20))
 def test_no_text_can_break_a_picture(text: str) -> None:
     root = ElementTree.fromstring(drawn(text))

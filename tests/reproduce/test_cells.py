@@ -1,5 +1,4 @@
-"""The cells of `pmeta reproduce`: the paper's figures as it prints them, and the training behind
-each."""
+"""The cells of `pmeta reproduce`: the paper's figures, and the training behind each."""
 
 import dataclasses
 

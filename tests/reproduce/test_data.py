@@ -1,5 +1,4 @@
-"""Which data sets `pmeta reproduce` finds behind --data, and what it says of those that are not
-there."""
+"""Which data sets `pmeta reproduce` finds, and what it says of those that are missing."""
 
 from pathlib import Path
 

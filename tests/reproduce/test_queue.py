@@ -1,5 +1,4 @@
-"""The queue of `pmeta reproduce`: its order, what is done twice (nothing), what is stopped, busy,
-failed or set otherwise."""
+"""The queue of `pmeta reproduce`: its order, and what is stopped, busy, failed or changed."""
 
 import dataclasses
 import json

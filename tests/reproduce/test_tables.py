@@ -1,5 +1,4 @@
-"""Tables of `pmeta reproduce`: read from run folders and the cost model, written as Markdown, CSV
-and JSON."""
+"""Tables of `pmeta reproduce`: read from run folders, written as Markdown, CSV and JSON."""
 
 import csv
 import io

@@ -1,5 +1,4 @@
-"""The trust-region update: Fisher product, conjugate gradient, line search, in float64 where
-numbers are compared."""
+"""The trust-region update: Fisher product, conjugate gradient, line search."""
 
 import dataclasses
 import math

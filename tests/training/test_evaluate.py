@@ -1,5 +1,4 @@
-"""Unseen tasks: figures by hand and by brute force over samples, and any data set in the shape of
-the network."""
+"""Unseen tasks: figures by hand, by brute force, and of data sets of other shapes."""
 
 import dataclasses
 import json

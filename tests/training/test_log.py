@@ -1,5 +1,4 @@
-"""What a run shows: the line beside the bar, when an epoch ends, and options that need more
-packages."""
+"""What a run shows: the line beside the bar, when an epoch ends, missing packages."""
 
 import dataclasses
 import io

@@ -1,5 +1,4 @@
-"""The run folder: written whole or not at all, one process at a time, and clear words about what is
-wrong with it."""
+"""The run folder: written whole or not at all, one process at a time, clear errors."""
 
 import errno
 import fcntl

@@ -1,5 +1,4 @@
-"""Meta-training: stopped at any moment it ends with the same bits, on one process or two, and
-errors say what to do."""
+"""Meta-training: stopped at any moment it ends with the same bits, on one process or two."""
 
 import dataclasses
 import json

@@ -1,5 +1,4 @@
-"""Several processes: the same sums as one, and an end with the right words whatever happens to a
-worker."""
+"""Several processes: the same sums as one, and the right words whatever happens to a worker."""
 
 import ctypes
 import os

@@ -1,5 +1,4 @@
-"""The command `pmeta adapt MODEL`: learn from a few pictures and name others, on the device,
-without torch."""
+"""The command `pmeta adapt MODEL`: learn from a few pictures and name others, without torch."""
 
 import json
 from dataclasses import dataclass

@@ -1,5 +1,4 @@
-"""The command `pmeta page MODEL`: one HTML file in which anybody teaches the model, without torch
-and without a network."""
+"""The command `pmeta page MODEL`: one HTML file in which anybody teaches the model."""
 
 import webbrowser
 from dataclasses import dataclass

@@ -1,5 +1,4 @@
-"""What people have -> the common layout DST/{train,val,test}/<class>/<image>, one file per kind of
-source."""
+"""Published data sets -> the common layout DST/{train,val,test}/<class>/<image>."""
 
 from __future__ import annotations
 

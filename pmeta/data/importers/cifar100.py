@@ -1,5 +1,4 @@
-"""CIFAR-FS (Bertinetto et al. 2019) and FC100 (Oreshkin et al. 2018): CIFAR-100 with its 100
-classes split for few shots."""
+"""CIFAR-FS (Bertinetto et al. 2019) and FC100 (Oreshkin et al. 2018), from CIFAR-100."""
 
 from __future__ import annotations
 

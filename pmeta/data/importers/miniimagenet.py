@@ -1,5 +1,4 @@
-"""MiniImageNet (Vinyals et al. 2016) in the split of Ravi & Larochelle: 64, 16 and 20 classes of
-600 images."""
+"""MiniImageNet (Vinyals et al. 2016) in the split of Ravi & Larochelle: 64, 16, 20 classes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Omniglot (Lake et al. 2015): 1,623 characters of 50 alphabets, 20 drawings each, in the split of
-Vinyals et al. 2016."""
+"""Omniglot (Lake et al. 2015): 1,623 characters, in the split of Vinyals et al. 2016."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""TieredImageNet (Ren et al. 2018) as its authors publish it: 351, 97 and 160 classes of 84x84
-images."""
+"""TieredImageNet (Ren et al. 2018) as its authors publish it: 351, 97 and 160 classes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Pictures written into the common layout, so that a killed import never looks finished and can be
-taken up again."""
+"""Pictures written into the common layout: a killed import never looks finished."""
 
 from __future__ import annotations
 

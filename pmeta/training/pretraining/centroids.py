@@ -1,5 +1,4 @@
-"""Few-shot accuracy of an embedding without any inner step: a query belongs to the class of the
-nearest centroid."""
+"""Few-shot accuracy of an embedding by nearest centroids, without any inner step."""
 
 import numpy as np
 import torch

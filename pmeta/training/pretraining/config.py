@@ -1,5 +1,4 @@
-"""The settings of pre-training: ordinary classification of the training classes, before
-meta-training."""
+"""The settings of pre-training."""
 
 import math
 from dataclasses import dataclass

@@ -1,5 +1,4 @@
-"""Nearest centroids: chance where nothing can be known, certainty where all is, and by hand in
-between."""
+"""Nearest centroids: chance, certainty, and by hand in between."""
 
 import re
 

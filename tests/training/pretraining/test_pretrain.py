@@ -1,5 +1,4 @@
-"""Pre-training: learns, resumes to the bit, is the same on one process or two, and its gradient is
-PyTorch's own."""
+"""Pre-training: learns, resumes to the bit, on one process or two; PyTorch's own gradient."""
 
 import dataclasses
 import re
