@@ -77,4 +77,4 @@ def test_from_pictures_to_a_file(
         ]
     )
     model.adapt(x, np.arange(5))
-    assert model.predict(x).tolist() == [0, 1, 2, 3, 4]
+    assert model.predict(x).labels.tolist() == [0, 1, 2, 3, 4]
