@@ -81,7 +81,7 @@ def fit_run(
         return meta_train(
             kind(run, group, config, outer),
             checked,
-            lambda: results(group, learner, outer.meta, unseen),
+            lambda: results(group, learner, outer.averaged(), unseen),
             len(unseen[0][0]),
         )
 

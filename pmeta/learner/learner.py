@@ -67,25 +67,28 @@ class Learner:
         memory_budget: str | int = "",
         pixels: bool = False,
         for_device: bool = True,
+        head: str = "learned",
     ):
         """Take in `model` as it is; `example` is a batch of one input.
 
-        `method` is a name (maml, anil, boil, maml++, pmeta-lr, pmeta) or a row of one's own. `loss`
-        is cross-entropy, mse, or a function that gives the loss of each sample. `extra` names
-        parameters that belong to no conv, fc or norm layer and get a step size of their own.
+        `method` is a name (maml, anil, boil, maml++, pmeta-lr, pmeta, protonet) or a row of one's
+        own. `loss` is cross-entropy, mse, or a function that gives the loss of each sample.
+        `extra` names parameters that belong to no conv, fc or norm layer and get a step size of
+        their own.
         `recompute` holds one inner step of meta-training at a time, where memory is short. Set
         `replay` to False where `loss` or the model depends on numbers of Python that change while
         it is trained.
 
         `memory_budget` is what the device may take to adapt: its arena in bytes, as in "100kB", or
         a share of what MAML takes, as in "50%". `pixels`: the device reads raw pictures.
-        `for_device` refuses a model that cannot be exported, with all the reasons."""
+        `for_device` refuses a model that cannot be exported, with all the reasons. `head`: learned,
+        or prototype, made from the support set."""
         check_model(model, example)
         self.net = take_in(model, example, extra)
         self.method = methods.method(method) if isinstance(method, str) else method
         self.seed, self.alpha_0, self.for_device = seed, alpha_0, for_device
         generator = torch.Generator().manual_seed(seed)
-        self.meta = init_meta(self.net, self.method, inner_steps, alpha_0, generator)
+        self.meta = init_meta(self.net, self.method, inner_steps, alpha_0, generator, head)
         self.loop = InnerLoop(
             self.net, self.method, loss_of(loss), recompute=recompute, replay=replay
         )
@@ -158,7 +161,7 @@ class Learner:
             outer.update(outer.gradient(batch))
             outer.check_finite()
             given += len(batch)
-        self.meta = outer.meta.map(Tensor.detach)
+        self.meta = outer.averaged().map(Tensor.detach)
         if given < total:
             raise ValueError(
                 f"n_tasks promised {total} tasks and {given} came, which cut the schedule short: "

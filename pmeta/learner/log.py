@@ -30,7 +30,7 @@ class LossLog(Log):
             "exact_memory_mb": summary.exact_memory_mb,
             "gmac": summary.gmac,
             "frozen": self.outer.frozen,
-            "alpha": self.outer.meta.alpha.tolist(),
+            "alpha": self.outer.averaged().alpha.tolist(),
             "seconds": round(time.monotonic() - self.started, 1),
         }
         self.since_epoch = dict.fromkeys(self.sums, 0)

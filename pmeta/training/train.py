@@ -17,13 +17,13 @@ from pmeta.training.config import ImageConfig, defaults
 from pmeta.training.evaluate import TaskResult, evaluate_task, evaluation_loop
 from pmeta.training.log import Log
 from pmeta.training.loop import meta_train
-from pmeta.training.mixture import check_sizes, training_task
 from pmeta.training.own.budget import Sample, budget_choice
 from pmeta.training.own.model import check_device, check_outputs, make_model, write_network
 from pmeta.training.pretraining.config import PretrainConfig
 from pmeta.training.pretraining.equalise import equalised
 from pmeta.training.run_folder import Run
 from pmeta.training.start import initial, start_from
+from pmeta.training.tasks.mixture import check_sizes, training_task
 from pmeta.training.workers import Group
 
 MAY_DIFFER = ("out", "workers", "device", "tensorboard", "recompute")

@@ -256,3 +256,17 @@ def test_to_the_device(tmp_path: Path) -> None:
     assert found.net.model.training
     with pytest.raises(ValueError, match="pixels are those of a picture"):
         learner("maml").export(tmp_path / "signal.pmeta", pixels=True)
+
+
+def test_a_head_from_prototypes() -> None:
+    block = (nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.ReLU())
+    model = nn.Sequential(*block, nn.Flatten(), nn.Linear(144, 4))
+    learner = pmeta.Learner(model, torch.zeros(1, 1, 8, 8), inner_steps=1, head="prototype")
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(6, 1, 8, 8, generator=generator), torch.arange(3).repeat(2)
+    learner.meta_train([(x, y, x, y)] * 4, progress=False, ema=0.5)
+    assert set(learner.meta.head) == {"log_scale"}
+    assert "4.weight" not in learner.meta.w
+    scores = learner.predict(learner.adapt(x, y), x)
+    assert scores.shape == (6, 3)
+    assert (scores.argmax(1) == y).all()
