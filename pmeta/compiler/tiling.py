@@ -70,21 +70,24 @@ def choose(model: Model, live: frozenset[str], limit: int | None) -> tuple[Tilin
 def lay_out(model: Model, live: frozenset[str], tiling: Tiling, limit: int) -> Program:
     """The program of a layout with larger parts wherever `limit` bytes allow it."""
     tight = program(model, live, tiling)
-    wide = program(model, live, widen(model, live, tiling, limit))
-    return wide if placed(wide) <= max(limit, placed(tight)) else tight
+    most = max(limit, placed(tight))
+    for exact in (False, True):  # what is alive is quickly known, but may not fit together
+        wide = program(model, live, widen(model, live, tiling, most, exact))
+        if placed(wide) <= most:
+            return wide
+    return tight
 
 
-def widen(model: Model, live: frozenset[str], tiling: Tiling, limit: int) -> Tiling:
-    """Fewer rounds, then wider strips of pixels."""
+def widen(
+    model: Model, live: frozenset[str], tiling: Tiling, limit: int, exact: bool = False
+) -> Tiling:
+    """Fewer rounds, then wider strips of pixels.
 
-    def peak(tiling: Tiling) -> int:
-        p = program(model, live, tiling)
-        return live_bytes(p.buffers, p.end)
-
-    most = max(limit, peak(tiling))
+    `limit` is for the bytes that are alive at one time; if `exact`, for the arena as well."""
 
     def fits(tiling: Tiling) -> bool:
-        return peak(tiling) <= most
+        p = program(model, live, tiling)
+        return live_bytes(p.buffers, p.end) <= limit and (not exact or placed(p) <= limit)
 
     rounds = [_rounds(model, stage) for stage in model.stages]
     tiling = _enlarge(tiling, rounds, lambda t, s, pair: t.with_rounds(s, *pair), fits)

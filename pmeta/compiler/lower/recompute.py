@@ -75,7 +75,7 @@ class _Again:
         gy = self.g.parts(channels * window.ho * window.wo * 4, self.rounds)
         index = self.e.kept["index", self.pool].parts(window.index_bytes(channels), self.rounds)
         rows = coef._replace(size=(3 * self.geom.c_out + channels) * 4, step=channels * 4)
-        refs = {"x": tile, "gy": gy, "index": index, "coef": rows}
+        refs: dict[str, Any] = {"x": tile, "gy": gy, "index": index, "coef": rows}
         sizes: dict[str, Any] = {"channels": channels, "stride": self.geom.c_out}
         return instr("norm_pool_bw", **refs, **sizes, geom=self.pool)
 
