@@ -37,8 +37,9 @@ static pmeta_pointers reach(pmeta_model *m, const pmeta_instr *i, uint32_t round
         if (at == PMETA_NONE) continue;
         const unsigned char *base = space == PMETA_FILE ? m->file : m->x;
         if (space == PMETA_ARENA) base = m->arena;
-        to.slot[s] =
-            (void *)(uintptr_t)(base + offset); /* pmeta_open saw that only the arena is written */
+        /* pmeta_open saw that only the arena is written. In whole numbers: what is not used may lie
+         * anywhere, and a pointer to there would be undefined. */
+        to.slot[s] = (void *)((uintptr_t)base + offset);
     }
     return to;
 }
