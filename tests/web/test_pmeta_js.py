@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pmeta import device, zoo
-from pmeta.device.format import seal
+from pmeta.device.format import facts, seal, temperatures, with_facts
 from pmeta.web import build
 from tests.helpers import node
 from tests.helpers.pictures import scenes
@@ -51,7 +51,7 @@ def test_weights_scores_and_classes_are_those_of_the_native_engine(
 ) -> None:
     found = run(
         """const losses = [];
-        model.adapt(samples.slice(0, labels.length), labels, ({ loss }) => losses.push(loss));
+        model.adapt(samples.slice(0, labels.length), labels, (step) => losses.push(step));
         fs.writeFileSync(folder + "/state", model.state().weights);
         return { losses, scores: samples.map((s) => [...model.scores(s)]),
             found: samples.map((s) => model.predict(s)), reached: model.highWaterBytes,
@@ -62,15 +62,16 @@ def test_weights_scores_and_classes_are_those_of_the_native_engine(
     )
     native = device.load(zoo.FOLDER / file)
     adaptation = native.adapt(x[: len(LABELS)], LABELS)
-    np.testing.assert_allclose(found["losses"], adaptation.losses, atol=1e-5)
+    steps = range(0 if native.prototypes else 1, native.steps + 1)
+    assert [step["step"] for step in found["losses"]] == list(steps)
+    losses = [step["loss"] for step in found["losses"] if step["step"]]
+    np.testing.assert_allclose(losses, adaptation.losses, atol=1e-5)
     np.testing.assert_allclose(found["scores"], native.scores(x), atol=1e-4)
     state = np.fromfile(folder / "state", np.float32)
     np.testing.assert_allclose(state, np.frombuffer(native.state(), np.float32), atol=1e-4)
     assert [f["label"] for f in found["found"]] == native.predict(x).labels.tolist()
-    for one in found["found"]:
-        parts = list(one["probabilities"].values())
-        assert len(parts) == 3
-        assert sum(parts) == pytest.approx(1, abs=1e-6)
+    parts = [list(one["probabilities"].values()) for one in found["found"]]
+    np.testing.assert_allclose(parts, native.probabilities(x), atol=1e-5)
     assert found["reached"] == native.high_water_bytes
     assert found["arena"] == native.arena_bytes
     assert found["classes"] == 3
@@ -109,6 +110,43 @@ def test_what_python_saves_it_loads(folder: Path, x: np.ndarray) -> None:
     assert (folder / "again.pmeta").read_bytes() == (folder / "python.pmeta").read_bytes()
 
 
+def test_a_calibrated_file_says_how_sure_it_is_as_the_native_engine_does(
+    folder: Path, x: np.ndarray
+) -> None:
+    data = (zoo.FOLDER / MODELS[0]).read_bytes()
+    calibrated = with_facts(data, facts(data), [3.0, 0.5, 2.0])
+    (folder / "calibrated.pmeta").write_bytes(calibrated)
+    found = run(
+        """const sure = () => samples.map((s) => Object.values(model.predict(s).probabilities));
+        const fresh = model.temperature;
+        model.adapt(samples.slice(0, 6), labels);
+        const [state, before] = [model.state(), sure()];
+        fs.writeFileSync(folder + "/saved.pmeta", model.save(["a", "b", "c"]));
+        model.reset();
+        model.restore(state);
+        const saved = await open(folder + "/saved.pmeta");
+        return { before, after: sure(), temperatures: [fresh, state.temperature,
+            model.temperature, saved.temperature] };""",
+        folder,
+        folder / "calibrated.pmeta",
+        labels=LABELS,
+    )
+    native = device.DeviceModel(calibrated)
+    native.adapt(x[:6], LABELS, classes=["a", "b", "c"])  # two samples of each class
+    assert native.temperature == 0.5
+    assert found["temperatures"] == [2.0, 0.5, 0.5, 0.5]
+    np.testing.assert_allclose(found["before"], native.probabilities(x), atol=1e-4)
+    assert found["after"] == found["before"]
+    native.save(folder / "python.pmeta")
+    ours, theirs = [(folder / f"{name}.pmeta").read_bytes() for name in ("saved", "python")]
+    assert len(ours) == len(theirs)
+    assert temperatures(ours) == [0.5]
+    assert facts(ours) == facts(theirs)
+    np.testing.assert_allclose(
+        device.DeviceModel(ours).probabilities(x), native.probabilities(x), atol=1e-4
+    )
+
+
 def test_state_goes_out_and_in_again(folder: Path) -> None:
     before, after, back = run(
         """const show = () => [...model.scores(samples[0])];
@@ -134,6 +172,11 @@ def test_state_goes_out_and_in_again(folder: Path) -> None:
         ("model.adapt(samples.slice(0, 2), [0])", "got 2 and 1"),
         ("model.adapt(samples.slice(0, 1), [5])", "a whole number from 0 to 4, got 5"),
         ("model.adapt(samples.slice(0, 1), [0.5])", "got 0.5"),
+        (
+            "model.adapt(samples.slice(0, 2), [0, 2])",
+            "needs a sample of every class, got 2 of the 3",
+        ),
+        ("model.save(['one'])", "tells 5 classes apart, got 1 names"),
         ("model.scores(new Uint8Array(7))", "a Uint8Array of 21168 numbers, got Uint8Array of 7"),
         ("model.scores(new Float32Array(21168))", "got Float32Array of 21168"),
         ("model.scores()", "got undefined of undefined"),

@@ -10,7 +10,7 @@ export declare function compile(wasm: BufferSource): Promise<WebAssembly.Module>
 export type Sample = Uint8Array | Uint8ClampedArray | Float32Array;
 
 export interface Step {
-  /** 1 to K. */
+  /** 1 to K; 0 for the pass that makes prototypes. */
   step: number;
   /** Mean loss of the samples before the step. */
   loss: number;
@@ -28,6 +28,8 @@ export interface State {
   /** The bytes of the adapted weights. */
   weights: Uint8Array;
   classes: number;
+  /** Of the adaptation; without it the file's. */
+  temperature?: number;
 }
 
 export declare class Model {
@@ -42,6 +44,10 @@ export declare class Model {
   readonly highWaterBytes: number;
   /** K, the steps of an adaptation. */
   readonly steps: number;
+  /** Whether the head is made from the samples, in a first pass over them. */
+  readonly prototypes: boolean;
+  /** What predict divides scores by to say how sure it is. */
+  readonly temperature: number;
   /** The most classes that the model tells apart. */
   readonly outputs: number;
   /** Rows of output for a sample: 1 for a classifier, more for a policy. */
@@ -55,8 +61,8 @@ export declare class Model {
   readonly names: string[];
   /** Whether the file was saved behind an adaptation. */
   readonly adapted: boolean;
-  /** What the file says of itself in JSON, see docs/format.md. */
-  readonly meta: Record<string, unknown>;
+  /** What the file says of itself in JSON, see docs/reference/format.md. */
+  readonly facts: Record<string, unknown>;
 
   /** Forget earlier adaptations and take K steps. */
   adapt(samples: Sample[], labels: number[], onStep?: (step: Step) => void): void;
@@ -69,7 +75,7 @@ export declare class Model {
   /** The adapted weights, for restore. */
   state(): State;
   restore(state: State): void;
-  /** A .pmeta file whose weights are the adapted ones. */
+  /** A .pmeta file whose weights are the adapted ones; names: one for each class, or none. */
   save(names?: string[]): Uint8Array;
   /** The weights under adaptation, by name. */
   weights(): Record<string, Float32Array>;

@@ -15,8 +15,9 @@ const FIELDS = [
 const MODEL_BYTES = 256; // room for the struct: more than it takes
 const PAGE = 65536;
 const INPUT_TYPES = ["float32", "uint8"];
-/** Of the header in docs/format.md. */
-const AT = { fileBytes: 16, crc: 20, crcFrom: 24, copies: 76, atCopies: 104, atFacts: 108, factsBytes: 112, classes: 120 };
+/** Of the header in docs/reference/format.md. */
+const AT = { fileBytes: 16, crc: 20, crcFrom: 24, copies: 76, atCopies: 104, atFacts: 108, factsBytes: 112,
+    classes: 120, atTemperatures: 124 };
 
 /** A call that the engine refused, or a file that it cannot take; the message is for the user. */
 export class PmetaError extends Error {}
@@ -56,7 +57,11 @@ export class Model {
   /** Bytes of the arena that were reached so far. */
   get highWaterBytes() { return this._c.pmeta_high_water(this._m); }
   /** K, the steps of an adaptation. */
-  get steps() { return this._field("steps"); }
+  get steps() { return this._field("steps") - Number(this.prototypes); }
+  /** Whether the head is made from the samples, in a first pass over them. */
+  get prototypes() { return this.facts.prototypes === true; }
+  /** What `predict` divides scores by to say how sure it is; 1 where the file is not calibrated. */
+  get temperature() { return this._restored ?? this._c.pmeta_temperature(this._m); }
   /** The most classes that the model tells apart. */
   get outputs() { return this._field("outputs") / this.rows; }
   /** Rows of output for a sample: 1 for a classifier, more for a policy. */
@@ -76,21 +81,20 @@ export class Model {
   get adapted() { return this._word(AT.classes) > 0; }
 
   /** Forget earlier adaptations and take K steps on samples with labels 0, 1, ... ; `onStep({ step, loss, milliseconds })`
-   * is told of each. Where it fails, the model is as it was meta-trained. */
+   * is told of each, and as step 0 of the pass that makes prototypes. Where it fails, the model is as it was meta-trained. */
   adapt(samples, labels, onStep = () => {}) {
     const classes = this._checkSupport(samples, labels);
     this.reset();
     try {
       this._call("pmeta_classes", this.facts.repeated === true ? classes : this.outputs);
       this._call("pmeta_begin", samples.length);
-      for (let step = 1; step <= this.steps; step++) {
+      for (let step = this.prototypes ? 0 : 1; step <= this.steps; step++) {
         const start = performance.now();
         let loss = 0;
         samples.forEach((sample, i) => { loss += this._feed(sample, labels[i]) / samples.length; });
         this._call("pmeta_step");
         onStep({ step, loss, milliseconds: performance.now() - start });
       }
-      this._checkFinite();
       this._call("pmeta_classes", classes);
     } catch (error) {
       this.reset();
@@ -109,7 +113,8 @@ export class Model {
   predict(sample) {
     const scores = this.scores(sample).subarray(0, this.classes);
     const label = scores.indexOf(Math.max(...scores));
-    const parts = Float32Array.from(scores, (score) => Math.exp(score - scores[label]));
+    const { temperature } = this;
+    const parts = Float32Array.from(scores, (score) => Math.exp((score - scores[label]) / temperature));
     const total = parts.reduce((sum, part) => sum + part, 0);
     return { label, probabilities: parts.map((part) => part / total) };
   }
@@ -117,44 +122,55 @@ export class Model {
   /** Back to the weights of the file, and to its classes. */
   reset() {
     this._call("pmeta_reset");
+    this._restored = undefined;
     if (this.rows === 1) this._call("pmeta_classes", this._ownClasses);
   }
 
-  /** The adapted weights and the number of classes, for `restore`. */
+  /** The adapted weights, the number of classes and the temperature, for `restore`. */
   state() {
     this._call("pmeta_read_state", this._state, this.stateBytes);
-    return { weights: this._bytes(this._state, this.stateBytes).slice(), classes: this.classes };
+    const weights = this._bytes(this._state, this.stateBytes).slice();
+    return { weights, classes: this.classes, temperature: this.temperature };
   }
 
   /** Take back what `state` gave. */
-  restore({ weights, classes }) {
+  restore({ weights, classes, temperature }) {
     if (weights.length !== this.stateBytes) {
       throw new PmetaError(`the state of this model has ${this.stateBytes} bytes, got ${weights.length}: it is another model's.`);
     }
     this._bytes(this._state, weights.length).set(weights);
     this._call("pmeta_write_state", this._state, weights.length);
     this._call("pmeta_classes", classes);
+    this._restored = temperature;
   }
 
   /** A .pmeta file whose weights are the adapted ones, with the names of its classes. */
   save(names = []) {
-    const { weights, classes } = this.state();
-    const factsAreLast = this._word(AT.atFacts) + this._word(AT.factsBytes) + 3 >= this._word(AT.fileBytes);
-    const head = this._bytes(this._file, this._word(factsAreLast ? AT.atFacts : AT.fileBytes)).slice();
+    const { weights, classes, temperature } = this.state();
+    if (names.length && names.length !== classes) {
+      throw new PmetaError(`the model tells ${classes} classes apart, got ${names.length} names: give one for each, or none.`);
+    }
+    const end = this._endOfTables();
     const text = new TextEncoder().encode(JSON.stringify({ ...this.facts, classes: names }));
-    const file = new Uint8Array(head.length + text.length + (-text.length & 3)).fill(32);
-    file.set(head);
-    file.set(text, head.length);
+    const isCalibrated = this._word(AT.atTemperatures) > 0;
+    const atFacts = end + (isCalibrated ? 8 : 0); // of the temperatures the one of the adaptation is left
+    const file = new Uint8Array(atFacts + text.length + (-text.length & 3)).fill(32);
+    file.set(this._bytes(this._file, end));
+    file.set(text, atFacts);
     for (let i = 0; i < this._word(AT.copies); i++) {
       const [from, to, length] = [0, 4, 8].map((part) => this._word(this._word(AT.atCopies) + 12 * i + part));
       file.set(weights.subarray(to, to + length), from);
     }
     const words = new DataView(file.buffer);
-    words.setUint32(AT.classes, classes, true);
-    words.setUint32(AT.atFacts, head.length, true);
-    words.setUint32(AT.factsBytes, text.length, true);
-    words.setUint32(AT.fileBytes, file.length, true);
-    words.setUint32(AT.crc, this._crc(file.subarray(AT.crcFrom)), true);
+    const set = (where, value) => words.setUint32(where, value, true);
+    set(AT.classes, classes);
+    set(AT.atTemperatures, isCalibrated ? end : 0);
+    if (isCalibrated) set(end, 1);
+    if (isCalibrated) words.setFloat32(end + 4, temperature, true);
+    set(AT.atFacts, atFacts);
+    set(AT.factsBytes, text.length);
+    set(AT.fileBytes, file.length);
+    set(AT.crc, this._crc(file.subarray(AT.crcFrom)));
     return file;
   }
 
@@ -181,6 +197,17 @@ export class Model {
 
   /** A word of the file, by its offset. */
   _word(at) { return new DataView(this._c.memory.buffer).getUint32(this._file + at, true); }
+
+  /** Where the temperatures and the facts begin, which stand last and are written again by `save`. */
+  _endOfTables() {
+    const temperatures = this._word(AT.atTemperatures);
+    const tail = [[this._word(AT.atFacts), this._word(AT.factsBytes)]];
+    if (temperatures) tail.push([temperatures, 4 + 4 * this._word(temperatures)]);
+    const starts = new Map(tail.filter(([, bytes]) => bytes).map(([at, bytes]) => [at + bytes + (-bytes & 3), at]));
+    let end = this._word(AT.fileBytes);
+    while (starts.has(end)) end = starts.get(end);
+    return end;
+  }
 
   _bytes(at, n) { return new Uint8Array(this._c.memory.buffer, at, n); }
 
@@ -238,12 +265,12 @@ export class Model {
     }
     const wrong = labels.find((label) => !Number.isInteger(label) || label < 0 || label >= this.outputs);
     if (wrong !== undefined) throw new PmetaError(`a label is a whole number from 0 to ${this.outputs - 1}, got ${wrong}.`);
-    return Math.max(...labels) + 1;
-  }
-
-  _checkFinite() {
-    const finite = Object.values(this.weights()).every((values) => values.every(Number.isFinite));
-    if (!finite) throw new PmetaError("the steps diverged, the weights are no numbers any more: take other samples.");
+    const classes = labels.reduce((most, label) => Math.max(most, label + 1), 0);
+    const found = new Set(labels).size;
+    if (this.prototypes && found < classes) {
+      throw new PmetaError(`a head from prototypes needs a sample of every class, got ${found} of the ${classes} classes: number them without gaps.`);
+    }
+    return classes;
   }
 
   /** What the file says of itself in JSON. The engine does not read it, so it is checked against the header here. */

@@ -167,10 +167,10 @@ class TeachPage {
   }
 
   _showStep({ step, loss, milliseconds }, times) {
-    times.push(milliseconds);
+    if (step > 0) times.push(milliseconds);
     const { steps } = this.now.own.facts;
     Object.assign(at("progress"), { value: step, max: steps });
-    at("status").textContent = `Step ${step} of ${steps}, loss ${loss.toFixed(3)}`;
+    at("status").textContent = step ? `Step ${step} of ${steps}, loss ${loss.toFixed(3)}` : `All ${this.things} looked at once`;
   }
 
   _stop() { this.remote.stop(); }
