@@ -48,7 +48,7 @@ def test_even_tasks_fit_and_odd_ones_measure() -> None:
 
     def task(t: float) -> TaskResult:
         scores, labels = drawn(t, 4000)
-        return TaskResult(0.0, 0.0, 0.0, 0.0, torch.empty(0), scores, labels)
+        return TaskResult(0.0, 0.0, 0.0, 0.0, torch.empty(0), scores=scores, labels=labels)
 
     found = calibration.measured([task(2.0), task(1.0), task(2.0), task(1.0)])
     assert found["temperature"] == pytest.approx(2.0, rel=0.1)
