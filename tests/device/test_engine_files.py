@@ -365,3 +365,15 @@ def test_scores_that_change_on_the_way_do_not_lead_out_of_the_sums() -> None:
     model.adapt(np.full((1, 4, 1), 2, np.float32), [0])
     assert arena[acc:behind].view(np.float32).any()
     assert not arena[behind : behind + 16].any()
+
+
+def test_the_parts_of_a_backward_conv_are_within_its_filters() -> None:
+    part = RawInstr(
+        "conv_bw_x",
+        at={"gx": 0, "gy": 4, "w": 8, "patches": 16},
+        parameters={"geom": 0, "channels": 1, "strip": 16},
+    )
+    for rounds in (1, 2):
+        loop = [RawInstr("loop", parameters={"rounds": rounds, "body": 1}), part]
+        data = written([INFER._replace(forward=2), INFER._replace(first=2)], [*loop, ADD])
+        refused(data) if rounds > 1 else device.DeviceModel(data)
