@@ -19,6 +19,7 @@ def trained(model: nn.Module) -> nn.Module:
     generator = torch.Generator().manual_seed(0)
     for m in model.modules():
         if isinstance(m, nn.BatchNorm1d | nn.BatchNorm2d) and m.running_mean is not None:
+            assert m.running_var is not None
             for t, low in ((m.running_mean, -1.0), (m.running_var, 0.2), (m.weight, 0.5)):
                 t.data = torch.rand(t.shape, generator=generator) + low
             m.bias.data = torch.randn(m.bias.shape, generator=generator)

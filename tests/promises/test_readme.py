@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tyro
@@ -20,9 +21,10 @@ COMMANDS = [line for kind, block in BLOCKS if not kind for line in block.splitli
 
 def test_python_example_saves_at_least_half_of_the_bytes_of_maml(capsys, tmp_path):
     (code,) = [block for kind, block in BLOCKS if kind == "python"]
-    names = {"__name__": "readme"}
+    names: dict[str, Any] = {"__name__": "readme"}
     exec(compile(code, "README.md", "exec"), names)
     printed = re.search(r"^\d+% in ([\d,]+) bytes, MAML: ([\d,]+)$", capsys.readouterr().out, re.M)
+    assert printed
     ours, maml = (int(number.replace(",", "")) for number in printed.groups())
     assert ours <= maml / 2
     learner = names["learner"]

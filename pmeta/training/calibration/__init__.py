@@ -40,7 +40,7 @@ class Judged(NamedTuple):
 class Bin(NamedTuple):
     """Queries whose most likely class has a probability in one of the bins."""
 
-    count: int
+    queries: int
     confidence: float
     """Mean probability."""
     accuracy: float
@@ -135,8 +135,8 @@ def reliability(queries: Judged, t: float, bins: int = BINS) -> list[Bin]:
 
 def ece(bins: Sequence[Bin]) -> float:
     """Expected calibration error: the mean over queries of |accuracy - confidence| of their bin."""
-    total = sum(b.count for b in bins)
-    return sum(b.count * abs(b.accuracy - b.confidence) for b in bins) / total
+    total = sum(b.queries for b in bins)
+    return sum(b.queries * abs(b.accuracy - b.confidence) for b in bins) / total
 
 
 def between(measured: dict[int, float]) -> list[float]:
