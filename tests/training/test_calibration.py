@@ -35,7 +35,7 @@ def test_the_error_by_hand() -> None:
     """Four queries: two 50 % sure of which one is right, two nearly 100 % sure, none right."""
     scores = np.array([[0, 0], [0, 0], [50, 0], [50, 0]], float)
     bins = reliability(Judged(scores, np.array([0, 1, 1, 1])), 1.0)
-    assert [b.queries for b in bins] == [0] * 7 + [2] + [0] * 6 + [2]
+    assert [b.count for b in bins] == [0] * 7 + [2] + [0] * 6 + [2]
     assert bins[7] == Bin(2, 0.5, 0.5)
     assert bins[14].confidence == pytest.approx(1.0)
     assert ece(bins) == pytest.approx(0.5)

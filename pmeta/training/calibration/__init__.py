@@ -37,10 +37,11 @@ class Judged(NamedTuple):
     """(n,)"""
 
 
-class Bin(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Bin:
     """Queries whose most likely class has a probability in one of the bins."""
 
-    queries: int
+    count: int
     confidence: float
     """Mean probability."""
     accuracy: float
@@ -83,7 +84,7 @@ def measured(results: Sequence[TaskResult]) -> dict[str, Any]:
         "temperature": t,
         "ece_before": ece(reliability(other, 1.0)),
         "ece": ece(reliability(other, t)),
-        "bins": [b._asdict() for b in reliability(other, t)],
+        "bins": [dataclasses.asdict(b) for b in reliability(other, t)],
     }
 
 
@@ -135,8 +136,8 @@ def reliability(queries: Judged, t: float, bins: int = BINS) -> list[Bin]:
 
 def ece(bins: Sequence[Bin]) -> float:
     """Expected calibration error: the mean over queries of |accuracy - confidence| of their bin."""
-    total = sum(b.queries for b in bins)
-    return sum(b.queries * abs(b.accuracy - b.confidence) for b in bins) / total
+    total = sum(b.count for b in bins)
+    return sum(b.count * abs(b.accuracy - b.confidence) for b in bins) / total
 
 
 def between(measured: dict[int, float]) -> list[float]:
