@@ -2,7 +2,7 @@
  * centre. The filter is the bicubic one of Pillow, which averages when it shrinks, in the same integers. */
 
 const BITS = 22; // of a weight
-const STRIP = 256; // rows of a picture that are in memory at a time
+const STRIP = 256; // rows or columns of a picture that are in memory at a time
 const MOST_PIXELS = 89478485; // as Pillow: a picture of more is an attack
 const GREY = [19595, 38470, 7471]; // of 65536
 
@@ -20,27 +20,46 @@ export async function readPicture(source, shape) {
 }
 
 /** Fit a picture to a sample. `rows(x, y, width, height)` gives RGBA bytes of a part of it. */
-export function fitPicture(picture, [channels, height, width]) {
+export function fitPicture(picture, shape) {
+  const [, height, width] = shape;
   const [left, top, right, bottom] = centreCrop(picture.width, picture.height, width / height);
   const across = weights(picture.width, left, right, width);
   const down = weights(picture.height, top, bottom, height);
-  const [firstRow, endRow] = reach(down);
-  const [firstColumn, endColumn] = reach(across);
+  // Each pass rounds, so their order shows: this is Pillow 13's.
+  const downFirst = picture.height > height && picture.height - height > 2 * (picture.width - width);
+  return downFirst ? fitDownFirst(picture, shape, across, down) : fitAcrossFirst(picture, shape, across, down);
+}
+
+function fitAcrossFirst(picture, [channels, height, width], across, down) {
+  const [[firstRow, endRow], [firstColumn, endColumn]] = [reach(down), reach(across)];
   const columns = endColumn - firstColumn;
-  const narrow = new Uint8Array((endRow - firstRow) * width * channels);
+  const row = width * channels;
+  const narrow = new Uint8Array((endRow - firstRow) * row); // (rows, width, channels)
   for (let y = firstRow; y < endRow; y += STRIP) {
     const count = Math.min(STRIP, endRow - y);
     const strip = flatten(picture.rows(firstColumn, y, columns, count), channels);
     for (let r = 0; r < count; r++) {
-      const at = (y - firstRow + r) * width * channels;
-      squeeze(narrow, at, channels, 1, strip, r * columns * channels - firstColumn * channels, channels, across, channels);
+      squeeze(narrow, (y - firstRow + r) * row, channels, 1, strip, (r * columns - firstColumn) * channels, channels, across, channels);
     }
   }
   const sample = new Uint8Array(channels * height * width);
-  const row = width * channels;
-  for (let x = 0; x < width; x++) { // (height, width, channels) to (channels, height, width)
-    squeeze(sample, x, width, width * height, narrow, x * channels - firstRow * row, row, down, channels);
+  for (let x = 0; x < width; x++) squeeze(sample, x, width, width * height, narrow, x * channels - firstRow * row, row, down, channels);
+  return sample;
+}
+
+function fitDownFirst(picture, [channels, height, width], across, down) {
+  const [[firstRow, endRow], [firstColumn, endColumn]] = [reach(down), reach(across)];
+  const row = (endColumn - firstColumn) * channels;
+  const short = new Uint8Array(height * row); // (height, columns, channels)
+  for (let x = firstColumn; x < endColumn; x += STRIP) {
+    const count = Math.min(STRIP, endColumn - x);
+    const strip = flatten(picture.rows(x, firstRow, count, endRow - firstRow), channels);
+    for (let c = 0; c < count; c++) {
+      squeeze(short, (x - firstColumn + c) * channels, row, 1, strip, (c - firstRow * count) * channels, count * channels, down, channels);
+    }
   }
+  const sample = new Uint8Array(channels * height * width);
+  for (let y = 0; y < height; y++) squeeze(sample, y * width, 1, width * height, short, y * row - firstColumn * channels, channels, across, channels);
   return sample;
 }
 
