@@ -98,8 +98,8 @@ static void geometry(tables *t)
     int32_t *word = &g->c_in + draw(15);
     *word = draw(3) ? (int32_t)draw(9) : (int32_t)nasty((uint32_t)*word);
     if (g->sh < 1 || g->sw < 1 || g->sh > 999 || g->sw > 999 || !draw(8)) return;
-    const int64_t h = (int64_t)g->h + 2 * (int64_t)g->ph - (int64_t)g->dh * (g->kh - 1) - 1;
-    const int64_t w = (int64_t)g->w + 2 * (int64_t)g->pw - (int64_t)g->dw * (g->kw - 1) - 1;
+    const int64_t h = (int64_t)g->h + 2 * (int64_t)g->ph - (int64_t)g->dh * ((int64_t)g->kh - 1) - 1;
+    const int64_t w = (int64_t)g->w + 2 * (int64_t)g->pw - (int64_t)g->dw * ((int64_t)g->kw - 1) - 1;
     g->ho = (int32_t)(h / g->sh + 1 + (draw(8) == 0));
     g->wo = (int32_t)(w / g->sw + 1);
 }
