@@ -63,7 +63,7 @@ def one(options: Any, tested: list[str], fold: int, trained_on: str, method: Any
     config = SensorConfig(
         data=options.data, out=str(out), method=method, devices=devices, rotate=rotate, workers=1,
         val_people=tuple(rest[:2]), test_people=tuple(tested),
-        memory_budget="43kB" if method.startswith("pmeta") else "",
+        memory_budget="45kB" if method.startswith("pmeta") else "",
     )  # fmt: skip
     train(Group(), config)
     test = open_data(config).test

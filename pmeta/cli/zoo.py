@@ -39,9 +39,13 @@ def main(argv: list[str]) -> None:
 
 def show_card(config: ZooConfig) -> None:
     """All that is known of one model."""
+    if config.model in zoo.recognisers():
+        print((zoo.RECOGNISERS / f"{config.model}.md").read_text(encoding="utf-8").rstrip())
+        return
     if config.model not in zoo.names():
         raise ValueError(
-            f"the models are {', '.join(zoo.names()) or 'none'}, got {config.model!r}."
+            f"the models are {', '.join([*zoo.names(), *zoo.recognisers()]) or 'none'}, got "
+            f"{config.model!r}."
         )
     card = zoo.card(config.model)
     print(json.dumps(card) if config.json else zoo_card.text(card).rstrip())
@@ -78,6 +82,13 @@ def show(cards: list[dict[str, Any]], terminal: bool) -> None:
         "for each class"
     )
     console.print(use, soft_wrap=True)
+    for name in zoo.recognisers():
+        size = _kb((zoo.RECOGNISERS / f"{name}.pmeta").stat().st_size)
+        console.print(
+            f"{name}: reads recordings of sensors, {size}; to use it: pmeta adapt {name} --support "
+            f"few.csv --query more.csv (pmeta zoo {name} says more)",
+            soft_wrap=True,
+        )
 
 
 def accuracy(card: dict[str, Any]) -> str:

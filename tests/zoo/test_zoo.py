@@ -318,7 +318,7 @@ def test_shipped_models_are_those_of_their_cards(name: str, tmp_path: Path) -> N
 def test_every_file_is_in_the_wheel() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
     patterns = [*settings["package-data"]["pmeta.zoo"], "*.py"]
-    for path in (ROOT / "pmeta" / "zoo").iterdir():
-        assert path.name == "__pycache__" or any(
-            fnmatch(path.name, pattern) for pattern in patterns
-        ), path
+    root = ROOT / "pmeta" / "zoo"
+    for path in root.rglob("*.*"):
+        name = path.relative_to(root).as_posix()
+        assert "__pycache__" in name or any(fnmatch(name, pattern) for pattern in patterns), path

@@ -28,16 +28,18 @@ class Learned:
 
     def facts(self, name: str) -> dict[str, Any]:
         """What a file says of the adaptation."""
-        shown = name if name in zoo.names() else Path(name).name
+        shown = name if name in (*zoo.names(), *zoo.recognisers()) else Path(name).name
         return {"from": shown, "support": dict(counts(self.support))}
 
 
 def open_model(path: str, classes: int = 1) -> DeviceModel:
     """The classifier in a file, or a model of the zoo with outputs for so many classes."""
     try:
-        model = load(zoo.find(path, classes) if path in zoo.names() else path)
+        known = path in (*zoo.names(), *zoo.recognisers())
+        model = load(zoo.find(path, classes) if known else path)
     except OSError as error:
-        shipped = f", or one of {', '.join(zoo.names())}" if zoo.names() else ""
+        shipped = f", or one of {', '.join([*zoo.names(), *zoo.recognisers()])}"
+        shipped = shipped if zoo.names() else ""
         raise ValueError(
             f"cannot read {path} ({error.strerror}): a model is a file that pmeta export "
             f"wrote{shipped}."

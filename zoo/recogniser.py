@@ -1,0 +1,97 @@
+"""Put the best model of a run on recordings into the package: its file and its card.
+
+    python zoo/recogniser.py RUN --name har-conv1d
+
+The card says how well it does on the people of the run's validation, who did not train it.
+"""
+
+import argparse
+import dataclasses
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from pmeta import zoo
+from pmeta.compiler.export import Exported
+from pmeta.method.methods import METHODS
+from pmeta.sensors.people import DeviceScore, evaluate
+from pmeta.sensors.restore import Trained, export_run, load
+from pmeta.training.own.budget import Sample, maml_bytes
+from pmeta.training.workers import Group
+
+ATTRIBUTION = (
+    'It was trained on "Dataset of inertial measurements of smartphones and smartwatches for human '
+    'activity recognition" (M. Matey-Sanz, S. Casteleyn, C. Granell, Data in Brief, 2023, doi '
+    "10.1016/j.dib.2023.109809), licensed under CC BY 4.0.\n"
+    "The recordings were cut into windows and scaled; none of them is in this file.\n"
+    "The weights come under the licence of this project (MIT)."
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("run")
+    parser.add_argument("--name", required=True)
+    options = parser.parse_args()
+    zoo.RECOGNISERS.mkdir(exist_ok=True)
+    exported = export_run(options.run)
+    scores = {n: evaluate(Group(), options.run, "", "val", 10, n, 1) for n in (1, 2, 5, 10)}
+    (zoo.RECOGNISERS / f"{options.name}.pmeta").write_bytes(exported.data)
+    text = card(options.name, load(options.run), exported, scores)
+    (zoo.RECOGNISERS / f"{options.name}.md").write_text(text)
+
+
+def card(
+    name: str, t: Trained, exported: Exported, scores: dict[int, dict[str, DeviceScore]]
+) -> str:
+    """The card as Markdown."""
+    w, c = t.windowing, t.config
+    arena, size = exported.arena_bytes, len(exported.data)
+    reads = Sample((len(w.columns), w.length))
+    everything = maml_bytes(t.net, t.meta, "arena", c.n_shot * len(w.labels), reads)
+    rows = [
+        f"| {device} | {n} | {s.people} | {s.before:.1f} ± {s.before_ci95:.1f} "
+        f"| {s.after:.1f} ± {s.after_ci95:.1f} |"
+        for n, found in scores.items()
+        for device, s in found.items()
+    ]
+    live = [
+        [layer.name for layer, on in zip(t.net.layers, row, strict=True) if on]
+        for row in t.meta.updates().tolist()
+    ]
+    steps = "; ".join(f"step {k}: {', '.join(names)}" for k, names in enumerate(live, start=1))
+    changed = {
+        f.name: getattr(c, f.name)
+        for f in dataclasses.fields(c)
+        if f.name in ("memory_budget", "devices", "rotate", "tasks") and getattr(c, f.name)
+    }
+    flags = " ".join(f"--{k.replace('_', '-')} {v}" for k, v in changed.items())
+    return "\n".join(
+        [
+            f"# {name}", "",
+            f"Recognises {', '.join(w.labels)} from {', '.join(w.columns)}, in windows of "
+            f"{w.length} rows at {w.rate:g} a second, and adapts to one person with one device.",
+            f"`pmeta adapt {name} --support few.csv --query more.csv` adapts it.", "",
+            "## Accuracy", "",
+            "Balanced accuracy in percent on the people of the validation, who did not train the "
+            "model but chose its checkpoint; support and query are different recordings.", "",
+            "| device | windows of each activity | people | before | after adaptation |",
+            "|---|---|---|---|---|", *rows, "",
+            "## Memory", "",
+            f"The file has {size:,} bytes, the arena to adapt {arena:,} bytes; updating all layers "
+            f"takes {everything:,}.",
+            f"Layers that adaptation updates: {steps}.", "",
+            "## Training", "",
+            f"{METHODS[c.method].title}, {c.tasks:,} tasks.", "",
+            "```",
+            f"pmeta train har-conv1d --data DIR --method {c.method} {flags} --out RUN",
+            f"python zoo/recogniser.py RUN --name {name}",
+            "```", "",
+            "## Licence and attribution", "", ATTRIBUTION, "",
+        ]
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
