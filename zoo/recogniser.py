@@ -22,7 +22,7 @@ from pmeta.training.workers import Group
 
 ATTRIBUTION = (
     'It was trained on "Dataset of inertial measurements of smartphones and smartwatches for human '
-    'activity recognition" (M. Matey-Sanz, S. Casteleyn, C. Granell, Data in Brief, 2023, doi '
+    'activity recognition" (Matey-Sanz, Casteleyn and Granell, Data in Brief, 2023, doi '
     "10.1016/j.dib.2023.109809), licensed under CC BY 4.0.\n"
     "The recordings were cut into windows and scaled; none of them is in this file.\n"
     "The weights come under the licence of this project (MIT)."

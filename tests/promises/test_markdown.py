@@ -22,7 +22,11 @@ CODE = re.compile(r"`([^`\n]+)`")
 ABBREVIATIONS = "".join(f"(?<!{word})" for word in ("Eq", "Eqs", "Alg", "Sec", "Fig", "App", "al"))
 NEXT_SENTENCE = re.compile(ABBREVIATIONS + r"[.!?][)*\"]* +([A-Z`*\[(]|p-Meta|pmeta)")
 HELP = {  # commands whose options are those of their subcommands
-    "train": ("train miniimagenet-4conv-5way-1shot", "train navigation-paper"),
+    "train": (
+        "train miniimagenet-4conv-5way-1shot",
+        "train navigation-paper",
+        "train har-conv1d",
+    ),
     "data": ("data info", "data import"),
 }
 

@@ -1,0 +1,57 @@
+"""The recognisers that ship: their card, their promises, and that they adapt to a recording."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pmeta import cli, device, zoo
+
+NAMES = zoo.recognisers()
+
+
+def written(path: Path, windows: dict[str, object], seed: int) -> Path:
+    """A made-up recording with every activity."""
+    columns, labels = windows["columns"], windows["labels"]
+    assert isinstance(columns, list)
+    assert isinstance(labels, list)
+    rng, rows = np.random.default_rng(seed), [",".join([*columns, "time", "label"])]
+    for i, label in enumerate(labels):
+        for t in range(200):
+            values = rng.normal(0, 0.3, len(columns)) + 9.8 * (np.arange(len(columns)) == i)
+            moment = (200 * i + t) / 100
+            rows.append(",".join(f"{v:.4f}" for v in values) + f",{moment:.2f},{label}")
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+def test_one_ships() -> None:
+    assert "har-conv1d" in NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_keeps_to_what_its_card_says(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    file = zoo.find(name)
+    model = device.load(file)
+    assert cli.main(["zoo", name]) == 0
+    card = capsys.readouterr().out
+    assert f"{file.stat().st_size:,} bytes" in card
+    assert f"{model.arena_bytes:,} bytes" in card
+    assert "CC BY 4.0" in card
+    assert file.stat().st_size <= 64_000
+    assert model.arena_bytes <= 48_000
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_adapts_to_a_recording(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    windows = device.load(zoo.find(name)).facts["windows"]
+    few, more = (written(tmp_path / f"{i}.csv", windows, i) for i in range(2))
+    argv = ["adapt", name, "--support", str(few), "--query", str(more), "--json"]
+    assert cli.main(argv) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["accuracy"] > 0.8  # five ways to hold it, chance is 0.2
+    assert found["high_water_bytes"] <= found["arena_bytes"]
+    assert found["losses"][-1] < found["losses"][0]
