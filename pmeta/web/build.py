@@ -23,6 +23,7 @@ CLANG = "clang-14"
 COMPILE = (
     *("--target=wasm32-wasi", "-std=c99", "-O2", "-msimd128", "-mbulk-memory", "-fno-math-errno"),
     *("-ffp-contract=off", "-Wall", "-Wextra", "-Werror"),
+    "-DPMETA_MOST_WORK=2e10f",  # half a minute for a sample: a page must not seem dead
 )
 LINK = (
     *("-nostartfiles", "-nodefaultlibs", "-Wl,--no-entry", "-Wl,--strip-all"),

@@ -10,6 +10,7 @@ import pytest
 from pmeta import device, zoo
 from pmeta.device.format import facts, seal, temperatures, with_facts
 from pmeta.web import build
+from tests.device.test_engine_files import slow
 from tests.helpers import node
 from tests.helpers.pictures import scenes
 
@@ -214,15 +215,26 @@ def damage(data: bytes) -> dict[str, bytes]:
     huge[24:32] = b"\xfc\xff\xff\xff" * 2  # arena_bytes, infer_bytes
     meta = data.replace(b'"input_shape":[3,84,84]', b'"input_shape":[3,84,85]')
     return {
-        "magic": b"hello, this is text",
-        "fewer bytes": data[:5000],
+        "not a pmeta model": b"hello, this is text",
+        "ends before the length": data[:5000],
         "checksum": data[:-9] + b"x" + data[-8:],
-        "memory": seal(bytes(huge)),
+        "does not fit": seal(bytes(huge)),
         "names and shapes": seal(meta),
+        "more work": slow(),
     }
 
 
-@pytest.mark.parametrize("why", ["magic", "fewer bytes", "checksum", "memory", "names and shapes"])
+@pytest.mark.parametrize(
+    "why",
+    [
+        "not a pmeta model",
+        "ends before the length",
+        "checksum",
+        "does not fit",
+        "names and shapes",
+        "more work",
+    ],
+)
 def test_hostile_files_are_refused(why: str, folder: Path) -> None:
     bad = damage((zoo.FOLDER / MODELS[0]).read_bytes())[why]
     (folder / "bad.pmeta").write_bytes(bad)
@@ -233,7 +245,7 @@ def test_hostile_files_are_refused(why: str, folder: Path) -> None:
         folder,
     )
     assert found[0], found
-    assert len(found[1]) > 10
+    assert why in found[1]
 
 
 def test_mutated_files_are_refused_or_run_without_harm(folder: Path) -> None:
