@@ -299,7 +299,11 @@ def test_data_that_do_not_fit(
         "are 3x24x24: choose other data."
     )
     few = pictures(tmp_path / "few", 4, "L", (24, 24))
-    message = refused(capsys, run, "--data", few)
+    fewer, asked = (
+        evaluated(capsys, run, "--data", few, "--tasks", 2, *way) for way in ((), ("--n-way", 4))
+    )
+    assert (fewer["loss"], fewer["accuracy"]) == (asked["loss"], asked["accuracy"])
+    message = refused(capsys, run, "--data", few, "--n-way", 5)
     assert message == f"a 5-way task needs 5 classes and test of {few} has 4: lower n_way."
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from pmeta import zoo
 from pmeta.training.config import ImageConfig
 from pmeta.training.run_folder import Checkpoint, Run
 from pmeta.training.start import initial, start_from
@@ -92,7 +91,7 @@ def test_stopped_it_ends_with_the_same_bits(
 
 
 def test_a_model_of_the_zoo(tmp_path: Path) -> None:
-    name = zoo.names()[0]
+    name = "miniimagenet-4conv-5way-1shot"
     config = ImageConfig(n_way=12, out=str(tmp_path))
     net, meta = build(config, (3, 84, 84), CPU)
     after = start_from(net, meta, initial(name), name)

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 import pmeta.training.log
+import pmeta.training.tasks.mixture
 import pmeta.training.train
 from pmeta.base.errors import WorkerDiedError
 from pmeta.cli.export import export_run
@@ -280,17 +281,13 @@ def test_under_torchrun(reference: dict[int, dict[str, Any]], tmp_path: Path) ->
 
 def with_nan(monkeypatch: pytest.MonkeyPatch, bad: Callable[[int], bool]) -> None:
     """Let the training tasks of these numbers have pictures of nan."""
-    real = pmeta.training.train.task
+    real = pmeta.training.train.training_task
 
     def task(config: ImageConfig, images: Any, i: int, *args: Any) -> Task:
         drawn = real(config, images, i, *args)
-        return (
-            drawn._replace(support_x=drawn.support_x * math.nan)
-            if bad(i) and images.name.startswith("train")
-            else drawn
-        )
+        return drawn._replace(support_x=drawn.support_x * math.nan) if bad(i) else drawn
 
-    monkeypatch.setattr(pmeta.training.train, "task", task)
+    monkeypatch.setattr(pmeta.training.train, "training_task", task)
 
 
 def test_tasks_that_are_not_finite_are_skipped_counted_and_shown(
@@ -359,7 +356,8 @@ def test_validation_is_on_the_same_tasks_of_other_classes_one_sample_at_a_time(
         batches.append(loop.batch)
         return evaluate_task(loop, *args)
 
-    monkeypatch.setattr(pmeta.training.train, "sample_task", sample)
+    for where in (pmeta.training.train, pmeta.training.tasks.mixture):
+        monkeypatch.setattr(where, "sample_task", sample)
     monkeypatch.setattr(pmeta.training.train, "evaluate_task", evaluate_one)
     train(Group(), tiny(tmp_path, tasks=4, epoch_tasks=2, seed=3))
     trained, validated = (

@@ -111,7 +111,8 @@ def fail_in(group: Group, rank: int, how: str) -> None:
             2,
             "ours",
             ValueError,
-            r"^--memory-budget is a size such as 1MB, 800kB or 1\.5MiB, got 'much'\.$",
+            r"^a memory budget is a size such as 1MB, 800kB or 1\.5MiB, or a share of what MAML "
+            r"takes such as 50%, got 'much'\.$",
         ),
         (
             1,
