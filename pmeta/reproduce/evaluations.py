@@ -79,7 +79,7 @@ def evaluate_images(group: Group, config: EvaluateConfig, path: Path) -> None:
 def _write_part(
     part: Path, asked: dict[str, Any], results: list[TaskResult], seconds: float
 ) -> None:
-    rows = [[*r[:4], r.ratios.tolist()] for r in results]
+    rows = [[*r[:4], r.ratios.tolist(), r.loss] for r in results]
     write_atomically(
         part, json.dumps({"asked": asked, "seconds": seconds, "results": rows}).encode()
     )
@@ -92,8 +92,8 @@ def _read_part(part: Path, asked: dict[str, Any]) -> tuple[list[TaskResult], flo
     if found is None or found["asked"] != asked:
         return [], 0.0
     results = [
-        TaskResult(a, peak, exact, macs, torch.tensor(ratios))
-        for a, peak, exact, macs, ratios in found["results"]
+        TaskResult(a, peak, exact, macs, torch.tensor(ratios), *loss)
+        for a, peak, exact, macs, ratios, *loss in found["results"]  # older releases kept no loss
     ]
     return results, found["seconds"]
 
