@@ -30,6 +30,8 @@ class CalibrateConfig:
     """Tasks for each number of support samples: half of them fit, half measure."""
     n_query: int | None = None
     """Query samples of each class; by default as in training."""
+    model: str = ""
+    """Of a run with a network of your own: FILE.py:FUNCTION, which makes it."""
     seed: int | None = None
     """Of the tasks; by default the training's and one."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -59,6 +61,7 @@ def main(argv: list[str]) -> None:
         split="val",
         tasks=config.tasks,
         n_query=config.n_query,
+        model=config.model,
         seed=seed,
         device=config.device,
     )

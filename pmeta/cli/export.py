@@ -92,9 +92,10 @@ def main(argv: list[str]) -> None:
         show_frontier(exported)
         if not exported.alone and not config.float32:  # a classifier of pictures
             if not flatfile.temperatures(exported.data):
+                own = f" --model {shlex.quote(config.model)}" if config.model else ""
                 print(
-                    f"not calibrated: run pmeta calibrate {shlex.quote(config.run)} and export "
-                    "again, so that a probability is a share of right answers"
+                    f"not calibrated: run pmeta calibrate {shlex.quote(config.run)}{own} and "
+                    "export again, so that a probability is a share of right answers"
                 )
             what = "FOLDER, where a folder of pictures is a class"
             if "windows" in flatfile.facts(exported.data):

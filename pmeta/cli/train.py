@@ -88,7 +88,12 @@ def calibrate(config: ImageConfig, count: int) -> None:
     if tasks < 2 or calibration.temperatures(config.out):
         return
     asked = EvaluateConfig(
-        config.out, split="val", tasks=tasks, seed=config.seed + 1, device=config.device
+        config.out,
+        split="val",
+        tasks=tasks,
+        model=config.model,
+        seed=config.seed + 1,
+        device=config.device,
     )
     found = workers.run(calibration.calibrate, (asked,), count)
     if workers.is_first():

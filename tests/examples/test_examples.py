@@ -51,6 +51,7 @@ def test_own_model_on_own_pictures(tmp_path: Path, capsys: pytest.CaptureFixture
         words = f"{small} {more} {options} --out {tmp_path / name}".split()
         assert main(["train", model, *words]) == 0
         assert f"next: pmeta evaluate {tmp_path / name} --model {model}" in capsys.readouterr().out
+        assert json.loads((tmp_path / name / "calibration.json").read_text())["temperatures"]
         file = str(tmp_path / f"{name}.pmeta")
         words = [str(tmp_path / name), "--model", model, "-o", file, "--quiet"]
         assert main(["export", *words]) == 0
@@ -58,10 +59,12 @@ def test_own_model_on_own_pictures(tmp_path: Path, capsys: pytest.CaptureFixture
     assert found.arena_bytes <= maml.arena_bytes / 2
     words = f"{tmp_path / 'pmeta'} --model {model} --split val --tasks 2 --workers 1".split()
     assert main(["evaluate", *words]) == 0
-    assert main(["evaluate", str(tmp_path / "pmeta"), "--split", "val"]) == 2
-    assert (
-        f"code that runs only where you name it: give --model {model}." in capsys.readouterr().err
-    )
+    words = f"{tmp_path / 'pmeta'} --model {model} --tasks 2 --workers 1".split()
+    assert main(["calibrate", *words]) == 0
+    for words in (["evaluate", "--split", "val"], ["calibrate"]):
+        assert main([*words, str(tmp_path / "pmeta"), "--workers", "1"]) == 2
+        told = capsys.readouterr().err
+        assert f"code that runs only where you name it: give --model {model}." in told
     assert main(["report", str(tmp_path / "pmeta"), "--out", str(tmp_path / "report.html")]) == 0
     assert "my_model.py:make_net" in (tmp_path / "report.html").read_text()
 

@@ -52,7 +52,7 @@ def calibrate(group: Group, config: EvaluateConfig) -> dict[str, Any]:
 
     Even tasks of the validation classes fit them, odd ones measure them; `config.tasks` of each
     number of support samples, at least 2."""
-    trained, best = group.from_first(lambda: load(config.run))
+    trained, best = group.from_first(lambda: load(config.run, model=config.model))
     found = []
     for n in sorted({*SHOTS, trained.n_shot}):
         try:
