@@ -55,7 +55,8 @@ class ExportConfig:
     quiet: bool = False
     """Print nothing."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Raise ValueError for options that cannot be."""
         if self.memory_budget and "%" in self.memory_budget:
             raise ValueError(
                 f"--memory-budget of an export is a size such as 230kB, got {self.memory_budget!r}."
@@ -69,6 +70,7 @@ def main(argv: list[str]) -> None:
     config = tyro.cli(
         ExportConfig, args=argv, prog="pmeta export", description=ExportConfig.__doc__
     )
+    config.check()
     budget = parse_bytes(config.memory_budget) if config.memory_budget else None
     plans = bool(config.frontier) or not config.quiet
     with Console(stderr=True, quiet=config.quiet).status("reading the run") as status:

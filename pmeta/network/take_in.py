@@ -132,12 +132,19 @@ def _refuse_mixed_samples(model: nn.Module, example: Tensor) -> None:
         for m, was in training.items():
             m.training = was
     for a, b in zip(alone, both, strict=True):
-        if isinstance(a, Tensor) and not torch.allclose(a[0], b[0], 1e-2, 1e-3, equal_nan=True):
+        if isinstance(a, Tensor) and not _is_first_of(a, b):
             raise ValueError(
                 "a sample is adapted to alone, so that its output must not depend on the others of "
                 f"its batch, but {type(model).__name__} gives it another in a batch of two, or "
                 "draws random numbers: take means over the axes of a sample, not over axis 0."
             )
+
+
+def _is_first_of(alone: Tensor, both: Tensor) -> bool:
+    """Whether one sample has the output of the first of two, also where `squeeze` made it a row."""
+    row = alone if alone.shape == both.shape[1:] else alone[0]
+    first = both[0]
+    return row.shape == first.shape and torch.allclose(row, first, 1e-2, 1e-3, equal_nan=True)
 
 
 def _refuse_batch_norm(name: str, m: nn.Module, admitted: bool) -> None:

@@ -166,12 +166,13 @@ class Run:
     def settings(self, kind: type[Kind]) -> Kind:
         """The settings of the run as `kind`, the dataclass they were written from; fields it has no
         longer are left out."""
-        known = {f.name for f in dataclasses.fields(kind)}
+        known, config = {f.name for f in dataclasses.fields(kind)}, self.config()
         try:
-            return kind(**{key: value for key, value in self.config().items() if key in known})
-        except TypeError as error:
+            return kind(**{key: value for key, value in config.items() if key in known})
+        except (TypeError, ValueError) as error:
+            why = str(error).rstrip(".")
             raise ValueError(
-                f"the config.json in {self.path} does not fit ({error}): give another folder."
+                f"the config.json in {self.path} does not fit ({why}): give another folder."
             ) from None
 
     def start(

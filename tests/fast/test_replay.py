@@ -156,9 +156,9 @@ def test_a_model_that_cannot_be_replayed_is_computed(reads: bool) -> None:
     gradients, meta = TaskGradients(loop), nets.meta_of(net, METHODS["maml"])
     for seed in range(6):
         task = nets.task((4,), seed=seed)
-        model.runs = seed
+        model.runs = 0 if reads else seed
         found = gradients(meta, task)
-        model.runs = seed
+        model.runs = 0 if reads else seed
         assert same(found, task_gradient(loop, meta, task))
     assert replays(gradients) == ([False] if reads else [])
 

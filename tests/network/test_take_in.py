@@ -371,6 +371,13 @@ def test_groups_have_at_least_two_channels(channels: int, groups: int) -> None:
     assert norm.num_groups == groups
 
 
+class Squeezed(nn.Module):
+    """A view without any axis of size 1, also that of the batch."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.squeeze()
+
+
 class Mixes(nn.Module):
     """Batch statistics without a batch norm."""
 
@@ -386,10 +393,11 @@ class Mixes(nn.Module):
             h = (h @ h.T).softmax(1) @ h
         if self.how == "order":
             h = h.cumsum(0).flip(0)
-        return self.fc2(h)
+        y = self.fc2(h)
+        return y.view(1, -1) if self.how == "one row" else y
 
 
-@pytest.mark.parametrize("how", ["mean", "attention", "order"])
+@pytest.mark.parametrize("how", ["mean", "attention", "order", "one row"])
 def test_a_model_that_mixes_samples_is_refused(how: str) -> None:
     model = Mixes(how).train()
     with pytest.raises(
@@ -398,6 +406,12 @@ def test_a_model_that_mixes_samples_is_refused(how: str) -> None:
         take_in(model, torch.zeros(1, 4))
     assert model.training
     assert take_in(Mixes("none"), torch.zeros(1, 4)).layers
+
+
+def test_a_squeezed_output_is_no_mixture() -> None:
+    """A sample alone has a row where two have a matrix; an export refuses that, with its reason."""
+    model = nn.Sequential(nn.Conv2d(3, 5, 4), Squeezed())
+    assert take_in(model, torch.zeros(1, 3, 4, 4)).layers
 
 
 def test_dropout_does_not_mix_samples() -> None:
