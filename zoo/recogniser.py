@@ -34,12 +34,13 @@ def main() -> None:
     parser.add_argument("run")
     parser.add_argument("--name", required=True)
     options = parser.parse_args()
-    zoo.RECOGNISERS.mkdir(exist_ok=True)
+    folder = zoo.FOLDER / "sensors"
+    folder.mkdir(exist_ok=True)
     exported = export_run(options.run)
     scores = {n: evaluate(Group(), options.run, "", "val", 10, n, 1) for n in (1, 2, 5, 10)}
-    (zoo.RECOGNISERS / f"{options.name}.pmeta").write_bytes(exported.data)
+    (folder / f"{options.name}.pmeta").write_bytes(exported.data)
     text = card(options.name, load(options.run), exported, scores)
-    (zoo.RECOGNISERS / f"{options.name}.md").write_text(text)
+    (folder / f"{options.name}.md").write_text(text)
 
 
 def card(

@@ -40,7 +40,7 @@ def main(argv: list[str]) -> None:
 def show_card(config: ZooConfig) -> None:
     """All that is known of one model."""
     if config.model in zoo.recognisers():
-        print((zoo.RECOGNISERS / f"{config.model}.md").read_text(encoding="utf-8").rstrip())
+        print(zoo.find(config.model).with_suffix(".md").read_text(encoding="utf-8").rstrip())
         return
     if config.model not in zoo.names():
         raise ValueError(
@@ -83,7 +83,7 @@ def show(cards: list[dict[str, Any]], terminal: bool) -> None:
     )
     console.print(use, soft_wrap=True)
     for name in zoo.recognisers():
-        size = _kb((zoo.RECOGNISERS / f"{name}.pmeta").stat().st_size)
+        size = _kb(zoo.find(name).stat().st_size)
         console.print(
             f"{name}: reads recordings of sensors, {size}; to use it: pmeta adapt {name} --support "
             f"few.csv --query more.csv (pmeta zoo {name} says more)",

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from pmeta.base.console import Console
 from pmeta.base.files import write_atomically
-from pmeta.compiler.export import export
+from pmeta.compiler.export import Exported, export
 from pmeta.data.tasks import SCALE, SHIFT
 from pmeta.learner.checks import Expected, check_model, loss_of
 from pmeta.learner.cost import LearnerCost
@@ -31,7 +31,7 @@ from pmeta.network.take_in import take_in
 from pmeta.training import workers as processes
 from pmeta.training.config import check_budget
 from pmeta.training.evaluate import Summary, summarise
-from pmeta.training.own.budget import Sample, arena_of, budget_choice, maml_bytes
+from pmeta.training.own.budget import Sample, budget_choice, maml_bytes
 from pmeta.training.own.model import check_device
 from pmeta.training.run_folder import read_checkpoint, restored, write_checkpoint
 from pmeta.training.start import initial, start_from
@@ -98,14 +98,9 @@ class Learner:
         )
         self.pixels, self.memory_budget = self._pixels(pixels), str(memory_budget)
         check_budget(self.memory_budget, self.method)
-        self._planned: dict[str, Callable[[Tensor], int]] = {}
         if for_device:
             self._check_device(example)
         self.choose(0.0)  # a budget that is too small is told now
-
-    def __getstate__(self) -> dict[str, Any]:
-        """What goes to another process: plans are made again there."""
-        return {**self.__dict__, "_planned": {}}
 
     def _check_device(self, example: Tensor) -> None:
         with self.evaluating():
@@ -260,27 +255,21 @@ class Learner:
         `open_split` and `pmeta adapt` have them; None: as the learner was told. Attention is that
         of `batch` samples at a time (None: the whole support set)."""
         raw = self.pixels if pixels is None else self._pixels(pixels)
+        write_atomically(Path(path), self._exported(raw, batch).data)
+
+    def _exported(self, raw: bool, batch: int | None) -> Exported:
         c = self.sample_shape[0]
         scale: dict[str, Any] = {"scale": [SCALE] * c, "shift": [SHIFT] * c} if raw else {}
-        kind = "uint8" if raw else "float32"
+        kind, shape = "uint8" if raw else "float32", self.sample_shape
         with self.evaluating():
-            made = export(
-                self.net,
-                self.meta,
-                self.method,
-                self.sample_shape,
-                batch=batch,
-                input_type=kind,
-                **scale,
+            return export(
+                self.net, self.meta, self.method, shape, batch=batch, input_type=kind, **scale
             )
-        write_atomically(Path(path), made.data)
 
     @property
     def arena_bytes(self) -> int:
         """What the device takes to adapt, one sample at a time, with the layers that live now."""
-        if "own" not in self._planned:
-            self._planned["own"] = arena_of(self.net, self.meta, self.method, self._sample)
-        return self._planned["own"](self.meta.updates())
+        return self._exported(self.pixels, batch=1).arena_bytes
 
     @property
     def maml_arena_bytes(self) -> int:

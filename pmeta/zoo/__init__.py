@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).parent
-RECOGNISERS = FOLDER / "sensors"
-"""Models that read recordings of sensors: NAME.pmeta and its card, NAME.md."""
 
 
 def names() -> list[str]:
@@ -18,8 +16,8 @@ def names() -> list[str]:
 
 
 def recognisers() -> list[str]:
-    """Models that read recordings of sensors, by name."""
-    return sorted(path.stem for path in RECOGNISERS.glob("*.pmeta"))
+    """Models that read recordings of sensors, by name: sensors/NAME.pmeta and its card, NAME.md."""
+    return sorted(path.stem for path in (FOLDER / "sensors").glob("*.pmeta"))
 
 
 def card(name: str) -> dict[str, Any]:
@@ -30,7 +28,7 @@ def card(name: str) -> dict[str, Any]:
 def find(name: str, classes: int = 1) -> Path:
     """The smallest file of a model that tells `classes` apart; the largest where there is none."""
     if name in recognisers():
-        return RECOGNISERS / f"{name}.pmeta"
+        return FOLDER / "sensors" / f"{name}.pmeta"
     files = sorted(card(name)["files"], key=lambda file: file["outputs"])
     enough = [file for file in files if file["outputs"] >= classes]
     return FOLDER / (enough or files[-1:])[0]["file"]

@@ -415,7 +415,7 @@ def test_a_hostile_pickle_in_a_data_set_does_not_run(tmp_path):
 
 def test_unknown_kinds_and_missing_sources_are_named(tmp_path):
     with pytest.raises(
-        ValueError, match=r"must be one of miniimagenet-pickle, .*, fc100, got 'mnist'"
+        ValueError, match=r"must be one of miniimagenet-pickle, .*, sp-sw-har, got 'mnist'"
     ):
         import_data("mnist", tmp_path, tmp_path / "dst")
     with pytest.raises(
@@ -423,7 +423,7 @@ def test_unknown_kinds_and_missing_sources_are_named(tmp_path):
         match=r"nowhere is not there; for cub give the CUB_200_2011 or CUB_200_2011\.tgz",
     ):
         import_data("cub", tmp_path / "nowhere", tmp_path / "dst")
-    assert len(KINDS) == 7
+    assert len(KINDS) == 8
 
 
 def three(fail_after: int | None = None, made: list[str] | None = None):
