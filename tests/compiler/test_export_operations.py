@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pmeta.compiler.ir import Model, Program, Tiling
+from pmeta.compiler.lower.program import program
 from pmeta.compiler.read_model import read_graph
 from pmeta.cost.memory import stored_words
 from pmeta.device.format import Geom
@@ -73,6 +75,18 @@ BETWEEN: dict[str, tuple[Wiring, int]] = {
 def test_the_engine_equals_pytorch(name: str, method: str) -> None:
     between, width = BETWEEN[name]
     check_model(Wired(between, width), IMAGE, METHODS[method])
+
+
+@pytest.mark.parametrize("name", ["x x", "max-pool", "cat"])
+def test_the_smallest_parts_are_equal_too(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where no part can grow; a stage may then have rounds with nothing to do."""
+
+    def tight(model: Model, live: frozenset[str], tiling: Tiling, limit: int) -> Program:
+        return program(model, live, tiling)
+
+    monkeypatch.setattr("pmeta.compiler.export.lay_out", tight)
+    between, width = BETWEEN[name]
+    check_model(Wired(between, width), IMAGE, METHODS["pmeta"])
 
 
 @pytest.mark.parametrize("live", [["expand", "fc"], ["excite", "project"], ["ln"], ["reduce"]])

@@ -114,7 +114,9 @@ class Emitter:
         self.units.append(Unit(1, [instr(op, owner, **named)]))
 
     def emit_rounds(self, body: list[Instr], rounds: int) -> None:
-        self.units.extend([Unit(1, [i]) for i in body] if rounds == 1 else [Unit(rounds, body)])
+        """Append a loop, which is never empty: a stage may have nothing to do in its rounds."""
+        loop = rounds > 1 and body
+        self.units.extend([Unit(rounds, body)] if loop else [Unit(1, [i]) for i in body])
 
     def param(self, name: str, step: int = 0) -> Ref:
         return Ref(None, self.model.address[name], step=step) if name else NOTHING
