@@ -60,6 +60,11 @@ def _check(model: DeviceModel, name: str) -> None:
     shape, picture = model.input_shape, model.input_type == "uint8"
     if model.rows != 1:
         raise ValueError(f"a page teaches a classifier, {name} is a policy: adapt it in Python.")
+    if "windows" in model.facts:
+        raise ValueError(
+            f"a page takes windows that are cut and scaled already, {name} reads recordings: use "
+            "pmeta adapt."
+        )
     if picture and not (len(shape) == 3 and shape[0] in (1, 3)):
         raise ValueError(
             f"a page takes pictures of 1 or 3 channels, {name} reads uint8 samples of shape "

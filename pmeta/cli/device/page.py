@@ -40,7 +40,7 @@ def main(argv: list[str]) -> None:
     config = tyro.cli(PageConfig, args=argv, prog="pmeta page", description=PageConfig.__doc__)
     if config.classes < 0:
         raise ValueError(f"--classes is a number of classes, got {config.classes}.")
-    named = config.model in zoo.names()
+    named = config.model in (*zoo.names(), *zoo.recognisers())
     open_model(config.model)  # says what is wrong with it
     path = zoo.find(config.model, config.classes or MANY) if named else Path(config.model)
     text = page(path.read_bytes(), path.stem, config.title).encode()
