@@ -84,6 +84,9 @@ def calibrate(config: ImageConfig, count: int) -> None:
     from pmeta.training.restore import EvaluateConfig
     from pmeta.training.run_folder import write_json
 
+    alone = workers.under_torchrun()  # whose processes make up a group only once
+    if alone and not workers.is_first():
+        return
     tasks = min(calibration.TASKS, config.val_tasks)
     if tasks < 2 or calibration.temperatures(config.out):
         return
@@ -95,9 +98,11 @@ def calibrate(config: ImageConfig, count: int) -> None:
         seed=config.seed + 1,
         device=config.device,
     )
-    found = workers.run(calibration.calibrate, (asked,), count)
-    if workers.is_first():
-        write_json(Path(config.out) / "calibration.json", found)
+    if alone:
+        found = calibration.calibrate(workers.Group(), asked)
+    else:
+        found = workers.run(calibration.calibrate, (asked,), count)
+    write_json(Path(config.out) / "calibration.json", found)
 
 
 def parse(argv: list[str]) -> Any:
