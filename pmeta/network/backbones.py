@@ -6,13 +6,20 @@ from torch import Tensor, nn
 
 
 def _norm(kind: str, channels: int, groups: int) -> nn.Module:
-    """Group norm, or the batch norm of Table 5, which always uses the statistics of the batch at
-    hand."""
+    """Group norm; the batch norm of Table 5, which always uses the statistics of the batch at hand;
+    or none, where the convs have biases: what is left of a batch norm whose statistics are folded
+    into the conv before it."""
     if kind == "group":
         return nn.GroupNorm(groups, channels)
     if kind == "batch":
         return nn.BatchNorm2d(channels, track_running_stats=False)
-    raise ValueError(f"norm must be 'group' or 'batch', got {kind!r}.")
+    if kind == "none":
+        return nn.Identity()
+    raise ValueError(f"norm must be 'group', 'batch' or 'none', got {kind!r}.")
+
+
+def _conv(c_in: int, c_out: int, size: int, norm: str) -> nn.Conv2d:
+    return nn.Conv2d(c_in, c_out, size, padding=size // 2, bias=norm == "none")
 
 
 def _pool(kind: str) -> str:
@@ -25,8 +32,15 @@ def _shrink(kind: str, y: Tensor, slope: float) -> Tensor:
     """(Leaky)ReLU and 2x2 pooling. Max-pooling commutes with a rising function, and pooled first it
     costs a quarter."""
     if kind == "max":
-        return F.leaky_relu(F.max_pool2d(y, 2), slope) if slope else F.relu(F.max_pool2d(y, 2))
-    return F.avg_pool2d(F.leaky_relu(y, slope) if slope else F.relu(y), 2)
+        return _rectified(F.max_pool2d(y, 2), slope)
+    return F.avg_pool2d(_rectified(y, slope), 2)
+
+
+def _rectified(y: Tensor, slope: float) -> Tensor:
+    """LeakyReLU with this slope; 0 is ReLU, and 1 changes nothing."""
+    if slope == 1:
+        return y
+    return F.leaky_relu(y, slope) if slope else F.relu(y)
 
 
 class FourConv(nn.Module):
@@ -34,7 +48,8 @@ class FourConv(nn.Module):
     layer.
 
     The paper gives no number of groups; the default is 8 (with 32 channels, groups of 4).
-    With embedding="norm" a norm of one group gives all embeddings the same length, for prototypes.
+    With embedding="norm" a norm of one group gives all embeddings the same length, for prototypes;
+    with "signed" it comes behind a last block without ReLU, whose embeddings have all directions.
 
     >>> FourConv()(torch.zeros(2, 3, 84, 84)).shape
     torch.Size([2, 5])
@@ -58,22 +73,21 @@ class FourConv(nn.Module):
                 f"4Conv halves the image four times and needs at least 16x16 pixels, got {h}x{w}."
             )
         for b in range(1, 5):
-            self.add_module(
-                f"conv{b}", nn.Conv2d(c if b == 1 else channels, channels, 3, padding=1, bias=False)
-            )
+            self.add_module(f"conv{b}", _conv(c if b == 1 else channels, channels, 3, norm))
             self.add_module(f"norm{b}", _norm(norm, channels, groups))
-        if embedding not in ("plain", "norm"):
-            raise ValueError(f"embedding must be 'plain' or 'norm', got {embedding!r}.")
+        if embedding not in ("plain", "norm", "signed"):
+            raise ValueError(f"embedding must be 'plain', 'norm' or 'signed', got {embedding!r}.")
         self.embedding = embedding
-        if embedding == "norm":
+        if embedding != "plain":
             self.norm5 = nn.GroupNorm(1, channels)
         self.fc = nn.Linear(channels * (h // 16) * (w // 16), n_way)
 
     def forward(self, x: Tensor) -> Tensor:  # (B, C, H, W) -> (B, n_way)
         for b in range(1, 5):
             y = self.get_submodule(f"norm{b}")(self.get_submodule(f"conv{b}")(x))
-            x = _shrink(self.pool, y, 0.0)  # (B, channels, H / 2^b, W / 2^b)
-        if self.embedding == "norm":
+            slope = 1.0 if b == 4 and self.embedding == "signed" else 0.0
+            x = _shrink(self.pool, y, slope)  # (B, channels, H / 2^b, W / 2^b)
+        if self.embedding != "plain":
             x = self.norm5(x)
         return self.fc(x.flatten(1))
 
@@ -86,11 +100,9 @@ class ResidualBlock(nn.Module):
         super().__init__()
         self.pool = _pool(pool)
         for i in range(1, 4):
-            self.add_module(
-                f"conv{i}", nn.Conv2d(c_in if i == 1 else c_out, c_out, 3, padding=1, bias=False)
-            )
+            self.add_module(f"conv{i}", _conv(c_in if i == 1 else c_out, c_out, 3, norm))
             self.add_module(f"norm{i}", _norm(norm, c_out, groups))
-        self.shortcut = nn.Conv2d(c_in, c_out, 1, bias=False)
+        self.shortcut = _conv(c_in, c_out, 1, norm)
         self.shortcut_norm = _norm(norm, c_out, groups)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -90,7 +90,7 @@ def forward(
     chooses, unless their input is edited: the same in half the time. The layers in `kept` are
     computed in the first pass that has it, and not again."""
     mode = PoolFirst() if pool_first and net.pooled else None
-    if mode and x.dim() == 4:
+    if pool_first and net.channels_last and x.dim() == 4:
         x = x.contiguous(memory_format=torch.channels_last)
     names = frozenset(layer.name for layer in taped)
     one = _Pass(net, names, edits, mode, kept or Kept(frozenset(), {}))
@@ -128,8 +128,9 @@ class _Pass:
 
     def _forward_of(self, layer: Layer) -> Callable[[Tensor], Tensor]:
         output = partial(self.output, layer)
-        edited = layer.name in self.taped and self.edits.x is not unchanged
-        if self.mode is None or layer.name not in self.net.pooled or edited:
+        edited = self.edits.x is not unchanged or isinstance(layer.module, BATCH_NORMS)
+        needed = edited and layer.name in self.taped  # in full
+        if self.mode is None or layer.name not in self.net.pooled or needed:
             return output
         return partial(self.mode.hold, output)  # computed when it is known who reads it
 
@@ -166,10 +167,25 @@ def computed(layer: Layer, x: Tensor, edit_x: Edit, gate: Gate) -> Record:
 
 
 def pooled_norm(layer: Layer, x: Tensor) -> Record:
-    """A group norm, only where the 2x2 max-pool behind it chooses."""
+    """A group or batch norm, only where the 2x2 max-pool behind it chooses."""
     m = layer.module
+    if isinstance(m, BATCH_NORMS):
+        return _pooled_batch_norm(m, x)
     x_hat, v = norm_pool(x, m.weight, m.num_groups, m.eps)
     return Record(x_hat, _affine(m, x_hat), v, x_hat[0, 0].numel() / x[0, 0].numel())
+
+
+def _pooled_batch_norm(m: Any, x: Tensor) -> Record:
+    """The batch as one tall image, below each other: a group norm of single channels. No window of
+    the pool may reach from one image into the next."""
+    b, c, h, w = x.shape
+    if h % 2:
+        x_hat = _normalised(m, x)
+        return Record(x_hat, F.max_pool2d(_affine(m, x_hat), 2))
+    tall = x.permute(0, 2, 3, 1).reshape(1, b * h, w, c).permute(0, 3, 1, 2)
+    x_hat, _ = norm_pool(tall, m.weight, c, m.eps)
+    x_hat = x_hat.permute(0, 2, 3, 1).reshape(b, h // 2, w // 2, c).permute(0, 3, 1, 2)
+    return Record(x_hat, _affine(m, x_hat))
 
 
 def _normalised(m: nn.Module, x: Tensor) -> Tensor:

@@ -34,12 +34,14 @@ class ImageConfig:
     """Channels of each block of 4Conv; ResNet12 has this number times 2, 4, 8 and 16."""
     groups: int = 8
     """Groups of each group norm."""
-    norm: Literal["group", "batch"] = "group"
-    """Normalisation; batch is the one that Table 5 warns of."""
+    norm: Literal["group", "batch", "none"] = "group"
+    """Normalisation; batch is the one that Table 5 warns of, and none goes on from a pre-training,
+    whose batch norms are folded into its convs."""
     pool: Literal["max", "average"] = "max"
     """Pooling (Table 5)."""
-    embedding: Literal["plain", "norm"] = "plain"
-    """norm: a norm of one group before the head of 4Conv gives all embeddings the same length."""
+    embedding: Literal["plain", "norm", "signed"] = "plain"
+    """norm: a norm of one group before the head of 4Conv gives all embeddings the same length;
+    signed: and the last block has no ReLU before it."""
     head: Literal["learned", "prototype"] = "learned"
     """The head before the first inner step: learned, or from prototypes of the support set
     (Proto-MAML), for any number of classes."""
@@ -188,9 +190,10 @@ class ImageConfig:
                 raise ValueError(
                     f"--{name.replace('_', '-')} must not be negative, got {getattr(self, name)}."
                 )
-        if self.embedding == "norm" and self.backbone != "4conv":
+        if self.embedding != "plain" and self.backbone != "4conv":
             raise ValueError(
-                "--embedding norm is for 4Conv: ResNet12 ends with an average, leave it out."
+                f"--embedding {self.embedding} is for 4Conv: ResNet12 ends with an average, leave "
+                "it out."
             )
         if not 0 < self.least_area <= 1:
             raise ValueError(

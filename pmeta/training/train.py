@@ -20,7 +20,6 @@ from pmeta.training.loop import meta_train
 from pmeta.training.own.budget import Sample, budget_choice
 from pmeta.training.own.model import check_device, check_outputs, make_model, write_network
 from pmeta.training.pretraining.config import PretrainConfig
-from pmeta.training.pretraining.equalise import equalised
 from pmeta.training.run_folder import Run
 from pmeta.training.start import initial, start_from
 from pmeta.training.tasks.mixture import check_sizes, training_task
@@ -44,7 +43,7 @@ def train(group: Group, config: ImageConfig) -> dict[str, Any]:
         net, meta = build(config, images["train"].shape, device)
         if config.model and group.rank == 0:
             write_network(run, net)
-        meta = first_meta(group, run, config, net, meta, images["train"])
+        meta = first_meta(group, run, config, net, meta)
         method, samples = config.method_row(), config.n_way * config.n_shot
         reads = Sample(images["train"].shape, "uint8")
         budget = config.memory_budget, config.budget_accounting
@@ -108,20 +107,15 @@ def build(
     return net, dataclasses.replace(meta.map(lambda t: t.to(device)), mask=meta.mask.to(device))
 
 
-def first_meta(
-    group: Group, run: Run, config: ImageConfig, net: Network, meta: Meta, images: ImageSet
-) -> Meta:
+def first_meta(group: Group, run: Run, config: ImageConfig, net: Network, meta: Meta) -> Meta:
     """What is trained, before the training; with --init from another run, unless this one has
-    begun. Prototypes of a pre-training's embeddings want its channels equal."""
+    begun."""
     if not config.init:
         return meta
     found = group.from_first(lambda: None if run.begun() else initial(config.init))
     if found is None:
         return meta
-    meta = start_from(net, meta, found, config.init)
-    if meta.head and "alpha" not in found.tensors and not config.model:
-        meta = dataclasses.replace(meta, w=equalised(net, meta.w, images, config.backbone))
-    return meta
+    return start_from(net, meta, found, config.init)
 
 
 def new_model(
@@ -134,13 +128,12 @@ def new_model(
 ) -> torch.nn.Module:
     """The backbone of a run with weights drawn from `generator`."""
     model: torch.nn.Module
+    groups = 1 if isinstance(config, PretrainConfig) else config.groups
     if config.backbone == "4conv":
-        model = FourConv(
-            classes, image, config.channels, config.groups, norm, config.pool, embedding
-        )
+        model = FourConv(classes, image, config.channels, groups, norm, config.pool, embedding)
     else:
         widths = tuple(config.channels * 2**b for b in range(1, 5))
-        model = ResNet12(classes, image, widths, config.groups, norm, config.pool)
+        model = ResNet12(classes, image, widths, groups, norm, config.pool)
     return initialise(model, generator)
 
 

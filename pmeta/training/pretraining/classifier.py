@@ -9,46 +9,52 @@ from torch import Tensor, nn
 
 from pmeta.data.tasks import ImageSet
 from pmeta.method.outer import adam_step
-from pmeta.network.layers import Network
+from pmeta.network.layers import Network, Weights
 from pmeta.network.take_in import take_in
 from pmeta.network.tape import forward
 from pmeta.training.pretraining.config import PretrainConfig
 from pmeta.training.train import new_model
 
-CHUNK = 16
-"""Images that run through the network at once: their activations fit in the cache of a core."""
+CHUNK = 32
+"""Images that run through the network at once, and share the statistics of their batch norms."""
 WARM_UP = 0.1
 """Share of the updates over which the step size rises."""
+FIRST_SCALE = 10.0
+"""Of the cosines, before the training."""
 
 
 class Classifier:
-    """The network without its head, a head for the training classes, and the moments of AdamW."""
+    """The network without its head, a head for the training classes, and the moments of AdamW.
+
+    The network has batch norms, which train best; `folding` makes plain convs of them."""
 
     def __init__(self, config: PretrainConfig, images: ImageSet, device: torch.device):
         self.config, self.device, self.done = config, device, 0
         self.per_epoch = int(images.counts.sum()) // config.batch
         generator = torch.Generator().manual_seed(config.seed)
         crop = (images.shape[0], config.crop_size, config.crop_size)
-        model: Any = new_model(config, len(images.classes), crop, "group", generator)
-        head, model.fc = model.fc, nn.Identity()
-        self.net: Network = take_in(model.to(device), torch.zeros(1, *crop, device=device))
+        model: Any = new_model(
+            config, len(images.classes), crop, "batch", generator, config.embedding
+        )
+        head, model.fc, model.norm5 = model.fc, nn.Identity(), nn.Identity()
+        example = torch.zeros(1, *crop, device=device)
+        self.net: Network = take_in(model.to(device), example, batch_norm=True)
         body = {f"w/{name}": t for name, t in self.net.weights().items()}
-        own = {"head/weight": head.weight.detach(), "head/bias": head.bias.detach()}
+        scale = torch.tensor(math.log(FIRST_SCALE))
+        own = {"head/weight": head.weight.detach(), "head/log_scale": scale}
         self.tensors = {name: t.clone().to(device) for name, t in {**body, **own}.items()}
         self.moments = {
             name: (torch.zeros_like(t), torch.zeros_like(t)) for name, t in self.tensors.items()
         }
 
-    def body(self) -> dict[str, Tensor]:
-        """The weights of the network, as meta-training starts from them."""
-        return {n: standardised(t) for n, t in self.tensors.items() if n.startswith("w/")}
+    def body(self) -> Weights:
+        """The weights of the network."""
+        return _body(self.tensors)
 
     def gradient(self, x: Tensor, y: Tensor, n: int) -> tuple[dict[str, Tensor], Tensor, Tensor]:
         """These images' part of the gradient of the mean loss of n images, their part of that loss,
         and their hits."""
-        raw = {name: t.detach().requires_grad_() for name, t in self.tensors.items()}
-        used = {name: standardised(t) for name, t in raw.items()}
-        leaves = {name: t.detach().requires_grad_() for name, t in used.items()}
+        leaves = {name: t.detach().requires_grad_() for name, t in self.tensors.items()}
         total = [torch.zeros_like(t) for t in leaves.values()]
         loss, hits = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
         for i in range(0, len(x), CHUNK):
@@ -62,16 +68,14 @@ class Classifier:
                 sum_ += g
             loss += part.detach().double().cpu()
             hits += (logits.argmax(1) == target).sum().double().cpu() / n
-        back = torch.autograd.grad(list(used.values()), list(raw.values()), total)
-        return dict(zip(raw, back, strict=True)), loss, hits
+        return dict(zip(leaves, total, strict=True)), loss, hits
 
     def logits(self, tensors: dict[str, Tensor], x: Tensor) -> Tensor:
-        """A linear head on embeddings of equal length, so that only directions tell the classes
-        apart."""
-        w = {name[2:]: t for name, t in tensors.items() if name.startswith("w/")}
-        embedding, _ = forward(self.net, w, x, pool_first=True)
-        unit = F.normalize(embedding) * embedding.shape[1] ** 0.5
-        return F.linear(unit, tensors["head/weight"], tensors["head/bias"])
+        """Cosines times a learned scale, so that only directions tell the classes apart (Gidaris &
+        Komodakis 2018)."""
+        embedding, _ = forward(self.net, _body(tensors), x, pool_first=True)
+        cosines = F.linear(F.normalize(embedding), F.normalize(tensors["head/weight"]))
+        return tensors["head/log_scale"].exp() * cosines
 
     @torch.no_grad()
     def update(self, g: dict[str, Tensor], updates: int) -> None:
@@ -109,16 +113,5 @@ class Classifier:
         self.done = int(state["done"])
 
 
-def standardised(t: Tensor) -> Tensor:
-    """A conv's filters with mean 0 and length 1, the rest as it is (Qiao et al. 2019).
-
-    A group norm behind the conv needs no more, trains far better with it, and in the end these are
-    ordinary weights.
-
-    >>> standardised(torch.tensor([[[[3.0, 5.0]]]]))
-    tensor([[[[-0.7071,  0.7071]]]])
-    """
-    if t.dim() < 3:
-        return t
-    centred = t - t.flatten(1).mean(1).view(-1, *[1] * (t.dim() - 1))
-    return F.normalize(centred.flatten(1), eps=1e-8).view_as(t)
+def _body(tensors: dict[str, Tensor]) -> Weights:
+    return {name[2:]: t for name, t in tensors.items() if name.startswith("w/")}

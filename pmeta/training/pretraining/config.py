@@ -19,8 +19,8 @@ class PretrainConfig:
     """The network."""
     channels: int = 32
     """Channels of each block of 4Conv; ResNet12 has this number times 2, 4, 8 and 16."""
-    groups: int = 8
-    """Groups of each group norm."""
+    embedding: Literal["plain", "signed"] = "signed"
+    """signed: the last block of 4Conv has no ReLU, so that embeddings have all directions."""
     pool: Literal["max", "average"] = "max"
     """Pooling (Table 5)."""
     image_size: int = 84
@@ -35,14 +35,14 @@ class PretrainConfig:
     this."""
     epochs: int = 40
     """Passes over the training images."""
-    batch: int = 32
+    batch: int = 64
     """Images in one update."""
     lr: float = 2e-3
     """Step size of AdamW at its highest; it rises over the first tenth of the updates, then falls
     along a cosine to 0."""
     weight_decay: float = 0.05
     """Of convs and head, times the step size."""
-    label_smoothing: float = 0.1
+    label_smoothing: float = 0.0
     """Share of the target that is spread over all classes."""
     val_tasks: int = 500
     """Few-shot tasks (5 classes, 1 and 5 samples) of each validation, which follows each epoch."""
@@ -68,10 +68,9 @@ class PretrainConfig:
         for name in counts:
             if getattr(self, name) < 1:
                 raise ValueError(f"--{_flag(name)} must be at least 1, got {getattr(self, name)}.")
-        if self.groups < 1 or self.channels % self.groups:
+        if self.embedding == "signed" and self.backbone != "4conv":
             raise ValueError(
-                f"--groups must divide --channels, got {self.groups} groups for {self.channels} "
-                "channels."
+                "--embedding signed is for 4Conv: ResNet12 ends with an average, give plain."
             )
         if not 0 < self.lr < math.inf:
             raise ValueError(f"--lr must be positive, got {self.lr}.")

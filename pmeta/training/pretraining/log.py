@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from pmeta.method.outer import check_alike
+from pmeta.network.layers import Weights
 from pmeta.training.log import CHECKPOINT_SECONDS
 from pmeta.training.pretraining.classifier import Classifier
 from pmeta.training.run_folder import Run
@@ -37,9 +38,9 @@ class PretrainLog:
         self.sums["loss"] += float(loss)
         self.sums["hits"] += float(hits)
 
-    def epoch(self, validation: dict[str, float]) -> None:
-        """Log a validation, and keep the weights if their mean over 1 and 5 shots is the best so
-        far."""
+    def epoch(self, validation: dict[str, float], w: Weights) -> None:
+        """Log a validation of the weights w, and keep them if their mean over 1 and 5 shots is the
+        best so far."""
         per_epoch = self.classifier.per_epoch
         self._count_cpu()
         score = (validation["val_1shot"] + validation["val_5shot"]) / 2
@@ -59,7 +60,7 @@ class PretrainLog:
         if not self.first:
             return
         if better:
-            self.run.save("best", self.classifier.body(), self.best)
+            self.run.save("best", {f"w/{name}": t for name, t in w.items()}, self.best)
         self.run.log(record)
         self.lines += 1
         print(line(record), file=sys.stderr, flush=True)

@@ -7,17 +7,20 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pmeta.data.augment import augment
 from pmeta.data.tasks import ImageSet, normalise, open_split
+from pmeta.network.layers import Network, Weights
+from pmeta.network.take_in import take_in
 from pmeta.network.tape import forward
 from pmeta.training.pretraining.centroids import nearest_centroid
 from pmeta.training.pretraining.classifier import CHUNK, Classifier
 from pmeta.training.pretraining.config import PretrainConfig
+from pmeta.training.pretraining.folding import folded
 from pmeta.training.pretraining.log import PretrainLog
 from pmeta.training.run_folder import Run
-from pmeta.training.train import choose_device
+from pmeta.training.train import choose_device, new_model
 from pmeta.training.workers import Group
 
 MAY_DIFFER = ("out", "workers", "device")
@@ -37,6 +40,7 @@ def pretrain(group: Group, config: PretrainConfig) -> dict[str, Any]:
         images, unseen = (open_split(config.data, s, config.image_size) for s in ("train", "val"))
         check_images(config, images, unseen)
         classifier = Classifier(config, images, device)
+        plain = without_norms(config, images.shape, device)
         log = PretrainLog(run, group, classifier)
         updates = config.epochs * classifier.per_epoch
         while classifier.done < updates:
@@ -49,7 +53,8 @@ def pretrain(group: Group, config: PretrainConfig) -> dict[str, Any]:
             log.add(total.pop("loss"), total.pop("hits"))
             classifier.update(total, updates)
             if classifier.done % classifier.per_epoch == 0:
-                log.epoch(validate(group, classifier, config, unseen))
+                w = folded(plain, classifier.body(), images)
+                log.epoch(validate(group, plain, w, config, unseen), w)
             log.checkpoint()
     return log.best
 
@@ -98,13 +103,13 @@ def augmented(config: PretrainConfig, images: ImageSet, rows: np.ndarray, update
 
 @torch.no_grad()
 def validate(
-    group: Group, classifier: Classifier, config: PretrainConfig, images: ImageSet
+    group: Group, net: Network, w: Weights, config: PretrainConfig, images: ImageSet
 ) -> dict[str, float]:
     """Nearest-centroid accuracy on validation classes, 5-way, 1 and 5 shots: the same tasks each
     time."""
     used = int(min(images.counts.min(), config.val_images))
     starts = group.share(images.starts.tolist())
-    embedded = group.gather([torch.cat(list(_embed(classifier, images, s, used))) for s in starts])
+    embedded = group.gather([torch.cat(list(_embed(net, w, images, s, used))) for s in starts])
     found: dict[str, float] = {}
     for n_shot in (1, 5):
         accuracy, ci95 = nearest_centroid(torch.stack(embedded), config.val_tasks, 5, n_shot)
@@ -112,10 +117,17 @@ def validate(
     return found
 
 
-def _embed(classifier: Classifier, images: ImageSet, start: int, n: int) -> Iterator[Tensor]:
-    """The square root of the embeddings: their distances are not ruled by a few large values, which
-    a classifier does not mind and meta-training evens out."""
-    w = {name[2:]: t for name, t in classifier.body().items()}
+def _embed(net: Network, w: Weights, images: ImageSet, start: int, n: int) -> Iterator[Tensor]:
+    like = next(iter(w.values()))
     for i in range(start, start + n, CHUNK):
-        x = normalise(images.images[i : min(i + CHUNK, start + n)]).to(classifier.device)
-        yield forward(classifier.net, w, x, pool_first=True)[0].clamp(min=0).sqrt().cpu()
+        x = normalise(images.images[i : min(i + CHUNK, start + n)]).to(like)
+        yield forward(net, w, x, pool_first=True)[0].cpu()
+
+
+def without_norms(
+    config: PretrainConfig, image: tuple[int, int, int], device: torch.device
+) -> Network:
+    """The network that a pre-training gives, without its head: convs with biases, no norms."""
+    model: Any = new_model(config, 1, image, "none", torch.Generator(), config.embedding)
+    model.fc = model.norm5 = nn.Identity()
+    return take_in(model.to(device), torch.zeros(1, *image, device=device))
