@@ -116,6 +116,7 @@ def mlp() -> nn.Module:
 
 SHAPES: dict[str, tuple[int, ...]] = {
     "4conv": (3, 28, 28),
+    "4conv-folded": (3, 28, 28),
     "resnet12": (3, 24, 24),
     "mlp": (20,),
     "depthwise": (3, 32, 32),
@@ -133,7 +134,7 @@ SHAPES: dict[str, tuple[int, ...]] = {
 GOLDEN = [
     *(
         (kind, method, 1)
-        for kind in ("4conv", "resnet12", "mlp", "depthwise", "squeeze")
+        for kind in ("4conv", "4conv-folded", "resnet12", "mlp", "depthwise", "squeeze")
         for method in METHODS
     ),
     *(
@@ -149,6 +150,9 @@ def network(kind: str, generator: torch.Generator) -> Network:
     model = {
         "4conv": lambda: FourConv(image=(3, 28, 28), channels=16, groups=4),
         "resnet12": lambda: ResNet12(image=(3, 24, 24), widths=(8, 16), groups=4),
+        "4conv-folded": lambda: FourConv(
+            image=(3, 28, 28), channels=16, norm="none", embedding="signed"
+        ),
         "4conv-84": FourConv,
         "resnet12-84": lambda: ResNet12(image=(3, 84, 84), widths=(16, 32, 64, 128)),
         "mlp": mlp,

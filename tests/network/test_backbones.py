@@ -132,7 +132,9 @@ def test_errors() -> None:
     ):
         ResNet12(image=(3, 84, 8))
     for make in (FourConv, ResNet12):
-        with pytest.raises(ValueError, match="norm must be 'group' or 'batch', got 'layer'"):
+        with pytest.raises(
+            ValueError, match="norm must be 'group', 'batch' or 'none', got 'layer'"
+        ):
             make(norm="layer")
         with pytest.raises(ValueError, match="pool must be 'max' or 'average', got 'min'"):
             make(pool="min")

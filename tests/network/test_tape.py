@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from pmeta.network.layers import Layer, Network
+from pmeta.network.take_in import take_in
 from pmeta.network.tape import Edits, forward
 from tests.helpers.nets import NETS, draw
 
@@ -87,3 +88,28 @@ def test_the_model_keeps_its_weights() -> None:
     output.sum().backward()
     assert all(torch.equal(t, before[name]) for name, t in net.model.state_dict().items())
     assert all(p.grad is None for p in net.model.parameters())
+
+
+@pytest.mark.parametrize("height", [8, 9])
+def test_a_pooled_batch_norm_is_pytorchs(height: int) -> None:
+    """Computed first where the pool looks, unless windows would reach into the next image."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(2, 4, 3, padding=1),
+        nn.BatchNorm2d(4, track_running_stats=False),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(4 * (height // 2) * 4, 3),
+    ).double()
+    model[1].weight.data = torch.tensor([1.0, -2.0, 0.5, -0.1], dtype=torch.float64)
+    x = torch.randn(3, 2, height, 8, dtype=torch.float64)
+    net = take_in(model, x[:1], batch_norm=True)
+    assert net.pooled == {"1"}
+    w = {name: t.requires_grad_() for name, t in net.weights().items()}
+    y, _ = forward(net, w, x, pool_first=True)
+    expected = functional_call(model, w, (x,))
+    torch.testing.assert_close(y, expected)
+    ours, theirs = (torch.autograd.grad(o.square().sum(), list(w.values())) for o in (y, expected))
+    for mine, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, other)

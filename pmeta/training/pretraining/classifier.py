@@ -1,6 +1,7 @@
 """The classifier of a pre-training: its loss, its gradient, and AdamW."""
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -15,8 +16,6 @@ from pmeta.network.tape import forward
 from pmeta.training.pretraining.config import PretrainConfig
 from pmeta.training.train import new_model
 
-CHUNK = 32
-"""Images that run through the network at once, and share the statistics of their batch norms."""
 WARM_UP = 0.1
 """Share of the updates over which the step size rises."""
 FIRST_SCALE = 10.0
@@ -51,15 +50,17 @@ class Classifier:
         """The weights of the network."""
         return _body(self.tensors)
 
-    def gradient(self, x: Tensor, y: Tensor, n: int) -> tuple[dict[str, Tensor], Tensor, Tensor]:
-        """These images' part of the gradient of the mean loss of n images, their part of that loss,
-        and their hits."""
+    def gradient(
+        self, parts: Iterable[tuple[Tensor, Tensor]], n: int
+    ) -> tuple[dict[str, Tensor], Tensor, Tensor]:
+        """The part of these images (x, y) in the gradient of the mean loss of n images, in that
+        loss, and in the hits."""
         leaves = {name: t.detach().requires_grad_() for name, t in self.tensors.items()}
         total = [torch.zeros_like(t) for t in leaves.values()]
         loss, hits = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
-        for i in range(0, len(x), CHUNK):
-            target = y[i : i + CHUNK].to(self.device)
-            logits = self.logits(leaves, x[i : i + CHUNK].to(self.device))
+        for x, y in parts:
+            target = y.to(self.device)
+            logits = self.logits(leaves, x.to(self.device))
             smoothing = self.config.label_smoothing
             part = F.cross_entropy(logits, target, label_smoothing=smoothing, reduction="sum") / n
             for sum_, g in zip(

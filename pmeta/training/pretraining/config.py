@@ -4,6 +4,9 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+CHUNK = 32
+"""Images that run through the network at once, and share the statistics of their batch norms."""
+
 
 @dataclass(frozen=True)
 class PretrainConfig:
@@ -94,8 +97,8 @@ class PretrainConfig:
             )
 
     def most_workers(self, count: int) -> int:
-        """How many of so many processes are of use: no more than a batch has images."""
-        return min(count, self.batch)
+        """How many of so many processes are of use: no more than a batch has parts."""
+        return min(count, -(-self.batch // CHUNK))
 
 
 def _flag(name: str) -> str:

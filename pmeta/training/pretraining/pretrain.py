@@ -15,8 +15,8 @@ from pmeta.network.layers import Network, Weights
 from pmeta.network.take_in import take_in
 from pmeta.network.tape import forward
 from pmeta.training.pretraining.centroids import nearest_centroid
-from pmeta.training.pretraining.classifier import CHUNK, Classifier
-from pmeta.training.pretraining.config import PretrainConfig
+from pmeta.training.pretraining.classifier import Classifier
+from pmeta.training.pretraining.config import CHUNK, PretrainConfig
 from pmeta.training.pretraining.folding import folded
 from pmeta.training.pretraining.log import PretrainLog
 from pmeta.training.run_folder import Run
@@ -47,8 +47,8 @@ def pretrain(group: Group, config: PretrainConfig) -> dict[str, Any]:
             epoch, batch = divmod(classifier.done, classifier.per_epoch)
             rows, labels = drawn(config, images, epoch, batch)
             x = augmented(config, images, rows, classifier.done)
-            mine = group.share(range(len(rows)))
-            g, loss, hits = classifier.gradient(x[mine], labels[mine], len(rows))
+            mine = group.share(list(zip(x.split(CHUNK), labels.split(CHUNK), strict=True)))
+            g, loss, hits = classifier.gradient(mine, len(rows))
             total = group.add({**g, "loss": loss, "hits": hits})
             log.add(total.pop("loss"), total.pop("hits"))
             classifier.update(total, updates)

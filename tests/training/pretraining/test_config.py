@@ -13,7 +13,7 @@ from pmeta.training.pretraining.config import PretrainConfig
     [
         ({"epochs": 0}, "--epochs must be at least 1, got 0."),
         ({"crop_size": 0}, "--crop-size must be at least 1, got 0."),
-        ({"groups": 5}, "--groups must divide --channels, got 5 groups for 32 channels."),
+        ({"backbone": "resnet12"}, "--embedding signed is for 4Conv"),
         ({"lr": 0.0}, "--lr must be positive, got 0.0."),
         ({"least_area": 0.0}, "--least-area is a share of the image in (0, 1], got 0.0"),
         ({"jitter": 1.0}, "--jitter must be in [0, 1), got 1.0: 0 turns it off."),
@@ -27,5 +27,5 @@ def test_what_cannot_be_is_told(change: dict[str, Any], told: str) -> None:
         PretrainConfig(**change)
 
 
-def test_no_more_workers_than_a_batch_has_images() -> None:
-    assert PretrainConfig(batch=4).most_workers(16) == 4
+def test_no_more_workers_than_a_batch_has_parts() -> None:
+    assert PretrainConfig(batch=65).most_workers(16) == 3
