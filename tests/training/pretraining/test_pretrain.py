@@ -120,7 +120,7 @@ def test_the_gradient_is_that_of_plain_pytorch(data: Path) -> None:
     x, y = torch.randn(20, 3, 16, 16, generator=g), torch.randint(0, 3, (20,), generator=g)
     found, loss, hits = classifier.gradient([(x, y)], 20)
 
-    model = FourConv(3, (3, 16, 16), 8, norm="batch", embedding="signed")
+    model: Any = FourConv(3, (3, 16, 16), 8, norm="batch", embedding="signed")
     model.norm5 = torch.nn.Identity()
     own = {k: t.detach().clone().requires_grad_() for k, t in classifier.body().items()}
     head = {k: t for k, t in classifier.tensors.items() if k.startswith("head/")}
