@@ -51,15 +51,15 @@ def observation(qpos: Array, qvel: Array) -> Array:
     )
 
 
-def velocity_reward(velocity: Array, target: Array, action: Array) -> Array:
-    """-|dx/dt - v*| - 0.05 |clip(a)|^2."""
-    return -np.abs(velocity - target) - 0.05 * (np.clip(action, -1, 1) ** 2).sum(axis=-1)
+def velocity_reward(velocity: Array, target: Array, torque: Array) -> Array:
+    """-|dx/dt - v*| - 0.05 |clip(torque)|^2."""
+    return -np.abs(velocity - target) - 0.05 * (np.clip(torque, -1, 1) ** 2).sum(axis=-1)
 
 
 @dataclass(frozen=True)
 class CheetahVelocity:
     """HalfCheetah-v5 that runs at a velocity v* ~ U[0, 2], which is the task; an episode never ends
-    early.
+    early. The torques are clip(action_scale * action, +-1).
 
     The state is MuJoCo's full physics state (time, qpos, qvel), so that any number of episodes can
     be stepped together.
@@ -67,6 +67,10 @@ class CheetahVelocity:
 
     horizon: int = 200
     """Steps after which an episode is cut off."""
+    action_scale: float = 0.1
+    """What an action is multiplied with before it is clipped to torques of +-1. pytorch-maml-rl has
+    0.1: a policy starts with a deviation of 1, and torques as noisy as that cost more than standing
+    still."""
     threads: int = 1
     """Threads that share the physics of the episodes."""
 
@@ -79,6 +83,10 @@ class CheetahVelocity:
         if self.horizon < 1:
             raise ValueError(
                 f"horizon must be at least 1, got {self.horizon}: an episode needs a step."
+            )
+        if not self.action_scale > 0:
+            raise ValueError(
+                f"action scale must be above 0, got {self.action_scale}: the robot could not move."
             )
         if self.threads < 1:
             raise ValueError(f"threads must be at least 1, got {self.threads}.")
@@ -102,12 +110,13 @@ class CheetahVelocity:
         self, state: Array, tasks: Array, action: Array
     ) -> tuple[Array, Array, NDArray[np.bool_]]:
         """One step of N episodes: (state, reward (N,), done (N,))."""
-        control = np.broadcast_to(action[:, None, :], (len(action), FRAME_SKIP, self.act_size))
+        torque = self.action_scale * action  # the model itself clips it
+        control = np.broadcast_to(torque[:, None, :], (len(action), FRAME_SKIP, self.act_size))
         after = self._physics(state, np.ascontiguousarray(control, dtype=np.float64))
         velocity = (after[:, 1] - state[:, 1]) / (FRAME_SKIP * 0.01)
         return (
             after,
-            velocity_reward(velocity, tasks[:, 0], action),
+            velocity_reward(velocity, tasks[:, 0], torque),
             np.zeros(len(state), dtype=bool),
         )
 

@@ -26,7 +26,8 @@ class RLConfig:
     horizon: int = 200
     """Steps of an episode."""
     action_scale: float = 0.1
-    """Of navigation: what an action is multiplied with before it is clipped to +-0.1."""
+    """What an action is multiplied with before it is clipped: to moves of +-0.1 (navigation) or
+    torques of +-1 (Half-Cheetah)."""
     discount: float = 0.99
     """Of later rewards, in the advantages alone: returns are plain sums."""
     inner_steps: int = 1

@@ -44,18 +44,24 @@ class CheetahVelocityEnv(HalfCheetahEnv):
     """HalfCheetah-v5 with the task's reward and 20 observations. `velocity` fixes the task; else
     every reset draws one."""
 
-    def __init__(self, velocity: float | None = None, **kwargs: Any) -> None:
-        self._given = velocity
+    def __init__(
+        self, velocity: float | None = None, action_scale: float = 0.1, **kwargs: Any
+    ) -> None:
+        self._given, self._env = velocity, CheetahVelocity(action_scale=action_scale)
         self.target = 0.0 if velocity is None else velocity
         super().__init__(**kwargs)
         EzPickle.__init__(
-            self, velocity, **kwargs
+            self, velocity, action_scale, **kwargs
         )  # what a copy is made from; the parent has noted its own
         self.observation_space = Box(-np.inf, np.inf, (20,), np.float64)
+        self.action_space = Box(-1 / action_scale, 1 / action_scale, (6,), np.float64)
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict]:
+        return super().step(self._env.action_scale * np.asarray(action))
 
     def reset_model(self) -> np.ndarray:
         if self._given is None:
-            self.target = float(CheetahVelocity().sample_tasks(1, self.np_random)[0, 0])
+            self.target = float(self._env.sample_tasks(1, self.np_random)[0, 0])
         return super().reset_model()
 
     def _get_obs(self) -> np.ndarray:
@@ -64,6 +70,6 @@ class CheetahVelocityEnv(HalfCheetahEnv):
     def _get_reset_info(self) -> dict:
         return {"task": self.target}
 
-    def _get_rew(self, x_velocity: float, action: np.ndarray) -> tuple[float, dict]:
-        reward = velocity_reward(np.asarray(x_velocity), np.asarray(self.target), action)
+    def _get_rew(self, x_velocity: float, torque: np.ndarray) -> tuple[float, dict]:
+        reward = velocity_reward(np.asarray(x_velocity), np.asarray(self.target), torque)
         return float(reward), {"task": self.target}

@@ -78,31 +78,38 @@ def rollout(env: Env, w: Weights, tasks: Array, episodes: int, rngs: list) -> Ep
     state = np.concatenate(
         [env.reset(rows[i * episodes : (i + 1) * episodes], rngs[i]) for i in range(n)]
     )
-    noise = torch.from_numpy(
-        np.stack([rng.standard_normal((T, episodes, act), dtype=np.float32) for rng in rngs], 1)
-    )
-    obs = torch.zeros(n, episodes, T, env.obs_size)
-    actions = torch.zeros(n, episodes, T, act)
-    rewards = torch.zeros(n, episodes, T, dtype=torch.float64)
-    mask = torch.zeros(n, episodes, T)
+    std = w["log_std"].exp()[:, None]  # (I, 1, act)
+    noise = np.stack([rng.standard_normal((T, episodes, act), dtype=np.float32) for rng in rngs], 1)
+    # step by step, each in one piece of memory; in the order of Episodes only at the end
+    actions = torch.from_numpy(noise).mul_(std)  # (T, I, E, act): first the noise, then all of it
+    obs = torch.zeros(T, n, episodes, env.obs_size)
+    rewards = torch.zeros(T, n, episodes, dtype=torch.float64)
+    live = np.zeros((T, n * episodes), dtype=bool)
     alive = np.ones(n * episodes, dtype=bool)
     with torch.no_grad():
         for t in range(T):
-            x = torch.from_numpy(env.observe(state)).float().view(n, episodes, -1)
-            mean, log_std = forward_stacked(w, x)  # (I, E, act), (I, act)
-            action = mean + log_std.exp()[:, None] * noise[t]
+            obs[t] = torch.from_numpy(env.observe(state)).view(n, episodes, -1)
+            action = actions[t].add_(forward_stacked(w, obs[t])[0])
             check_finite(action, t)
             state, reward, done = env.step(
                 state, rows, action.view(n * episodes, act).double().numpy()
             )
-            live = torch.from_numpy(alive).view(n, episodes)
-            obs[:, :, t], actions[:, :, t] = x * live[..., None], action * live[..., None]
-            rewards[:, :, t] = torch.from_numpy(reward).view(n, episodes) * live
-            mask[:, :, t] = live
+            rewards[t] = torch.from_numpy(reward).view(n, episodes)
+            live[t] = alive
             alive &= ~done
             if not alive.any():
                 break
-    return Episodes(obs, actions, rewards, mask)
+    mask = torch.from_numpy(live).view(T, n, episodes).float()
+
+    def ordered(steps: Tensor) -> Tensor:  # (T, I, E, ...) -> (I, E, T, ...)
+        return steps.movedim(0, 2).contiguous()
+
+    return Episodes(
+        ordered(obs * mask[..., None]),
+        ordered(actions * mask[..., None]),
+        ordered(rewards * mask),
+        ordered(mask),
+    )
 
 
 def check_finite(action: Tensor, t: int) -> None:

@@ -84,7 +84,7 @@ def train(group: Group, config: RLConfig) -> dict[str, Any]:
 def make_env(config: RLConfig) -> Env:
     if config.env == "navigation":
         return Navigation(config.horizon, config.action_scale)
-    return CheetahVelocity(config.horizon)
+    return CheetahVelocity(config.horizon, config.action_scale)
 
 
 def build(config: RLConfig, env: Env) -> tuple[Network, Meta]:

@@ -82,7 +82,7 @@ def half_cheetah(seed):
 
 def test_cheetah_equals_half_cheetah_v5_step_for_step():
     """To the last bit, when Gymnasium's solver starts from zero at each step as ours does."""
-    env = CheetahVelocity()
+    env = CheetahVelocity(action_scale=1)
     theirs, state, rng = half_cheetah(seed=3)
     for _ in range(200):
         action = rng.normal(size=6)
@@ -105,13 +105,55 @@ def test_cheetah_equals_half_cheetah_v5_step_for_step():
 def test_cheetah_stays_with_gymnasiums_warm_started_solver():
     """Left as it is, Gymnasium's solver starts from its last solution: the same to its tolerance,
     until chaos sets in."""
-    env = CheetahVelocity()
+    env = CheetahVelocity(action_scale=1)
     theirs, state, rng = half_cheetah(seed=4)
     for _ in range(20):
         action = rng.normal(size=6)
         obs, *_ = theirs.step(action)
         state, *_ = env.step(state, np.zeros((1, 1)), action[None])
     np.testing.assert_allclose(env.observe(state)[0, :17], obs, atol=1e-6)
+
+
+def test_cheetah_torques_are_the_scaled_and_clipped_action():
+    """An eighth of eight times an action is the action, to the last bit."""
+    rng = np.random.default_rng(0)
+    plain, scaled = CheetahVelocity(action_scale=1), CheetahVelocity(action_scale=0.125)
+    tasks = plain.sample_tasks(4, rng)
+    state, action = plain.reset(tasks, rng), rng.normal(size=(4, 6))
+    expected, reward, _ = plain.step(state, tasks, action)
+    for given in (8 * action, 8 * np.clip(action, -1, 1)):
+        after, r, _ = scaled.step(state, tasks, given)
+        np.testing.assert_array_equal(after, expected)
+        np.testing.assert_array_equal(r, reward)
+
+
+def test_noise_of_an_untrained_cheetah_costs_less_than_it_could_gain():
+    """Standing still costs 1 a step at v* = 1. Actions of deviation 1 add hardly anything to that
+    at the default scale, and half as much again as torques."""
+
+    def cost(env: CheetahVelocity) -> float:
+        rng, tasks = np.random.default_rng(0), np.ones((10, 1))
+        state, rewards = env.reset(tasks, rng), []
+        for _ in range(100):
+            state, reward, _ = env.step(state, tasks, rng.standard_normal((10, 6)))
+            rewards.append(reward)
+        return -float(np.mean(rewards))
+
+    assert cost(CheetahVelocity()) < 1.05
+    assert cost(CheetahVelocity(action_scale=1)) > 1.25
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"horizon": 0}, "horizon must be at least 1, got 0: an episode needs a step."),
+        ({"action_scale": 0.0}, "action scale must be above 0, got 0.0: the robot could not move."),
+        ({"threads": 0}, "threads must be at least 1, got 0."),
+    ],
+)
+def test_cheetah_refuses_what_cannot_be_run(settings, message):
+    with pytest.raises(ValueError, match=message):
+        CheetahVelocity(**settings)
 
 
 def test_cheetah_episodes_do_not_touch_each_other():
@@ -160,10 +202,13 @@ def test_registered_environments_keep_to_gymnasiums_rules(registered, name):
     assert steps == 200
 
 
-def test_registered_cheetah_equals_the_vectorised_one(registered):
-    theirs: Any = gymnasium.make("pmeta/CheetahVelocity-v0", velocity=0.7).unwrapped
+@pytest.mark.parametrize("scale", [0.1, 1.0])
+def test_registered_cheetah_equals_the_vectorised_one(registered, scale):
+    given = {} if scale == 0.1 else {"action_scale": scale}
+    theirs: Any = gymnasium.make("pmeta/CheetahVelocity-v0", velocity=0.7, **given).unwrapped
+    assert theirs.action_space.high.tolist() == [1 / scale] * 6
     obs, _ = theirs.reset(seed=5)
-    env, rng = CheetahVelocity(), np.random.default_rng(5)
+    env, rng = CheetahVelocity(action_scale=scale), np.random.default_rng(5)
     state = np.concatenate([[0.0], theirs.data.qpos, theirs.data.qvel])[None]
     np.testing.assert_array_equal(env.observe(state)[0], obs)
     for _ in range(10):
@@ -176,8 +221,9 @@ def test_registered_cheetah_equals_the_vectorised_one(registered):
 
 
 def test_a_cheetah_can_be_copied(registered):
-    env: Any = gymnasium.make("pmeta/CheetahVelocity-v0", velocity=0.7).unwrapped
-    assert pickle.loads(pickle.dumps(env)).target == copy.deepcopy(env).target == 0.7
+    env: Any = gymnasium.make("pmeta/CheetahVelocity-v0", velocity=0.7, action_scale=0.5).unwrapped
+    for other in (pickle.loads(pickle.dumps(env)), copy.deepcopy(env)):
+        assert (other.target, other.action_space.high[0]) == (0.7, 2.0)
 
 
 def test_registered_navigation_walks_to_a_given_goal(registered):
