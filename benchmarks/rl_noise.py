@@ -2,8 +2,8 @@
 
     python benchmarks/rl_noise.py
 
-`jitter` is the mean distance of the velocity to the episode's own mean: no policy that is as noisy
-can have a higher return than minus jitter times steps minus torques, not even at the right speed.
+`jitter` is the mean distance of the velocity to the episode's own mean. Jitter over all steps and
+torques are what is lost even if that mean is the target.
 """
 
 import numpy as np
@@ -30,13 +30,13 @@ def row(scale: float) -> str:
     jitter = np.abs(velocity - velocity.mean(axis=-1, keepdims=True)).mean()
     torque = np.clip(scale * episodes.actions.numpy(), -1, 1)
     cost = 0.05 * (torque**2).sum(axis=(-1, -2)).mean()
-    best = -jitter * env.horizon - cost
+    lost = jitter * env.horizon + cost
     cells = (f"{scale:g}", f"{episodes.returns().mean():.0f}", f"{cost:.1f}", f"{jitter:.2f}")
-    return f"| {' | '.join(cells)} | {best:.0f} |"
+    return f"| {' | '.join(cells)} | {lost:.0f} |"
 
 
 def main() -> None:
-    print("| action scale | return | torques | jitter, m/s | best return with this noise |")
+    print("| action scale | return | torques | jitter, m/s | lost to the noise |")
     print("|---|---|---|---|---|")
     for scale in SCALES:
         print(row(scale))

@@ -56,7 +56,7 @@ class CheetahVelocityEnv(HalfCheetahEnv):
         self.observation_space = Box(-np.inf, np.inf, (20,), np.float64)
         self.action_space = Box(-1 / action_scale, 1 / action_scale, (6,), np.float64)
 
-    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict]:
+    def step(self, action: np.ndarray) -> Any:
         return super().step(self._env.action_scale * np.asarray(action))
 
     def reset_model(self) -> np.ndarray:
