@@ -40,7 +40,7 @@ def open_or_build(
     JSON's content.
 
     Both are written under other names and moved, the JSON last: a reader sees a whole cache or
-    none. Of processes that start at once one builds while the others wait; where the file system
+    none. Of processes that want one source at once one builds while the others wait; where the file system
     has no locks each builds the same bytes.
     """
     data, index = folder / f"{key}-{mark}.u8", folder / f"{key}-{mark}.json"
@@ -49,14 +49,15 @@ def open_or_build(
         return cached
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / ".lock").touch()
+        lock = folder / f".{key}.lock"
+        lock.touch()
     except OSError as error:
         raise ValueError(
             f"cannot write decoded images to {folder} ({error}): set PMETA_CACHE to a folder."
         ) from None
-    with _locked(folder / ".lock") as alone:
+    with _locked(lock) as alone:
         if alone:
-            _drop_unfinished(folder)
+            _drop_unfinished(folder, key)
         cached = _open(data, index)
         if cached is None:
             _write(data, index, root, build)
@@ -97,10 +98,10 @@ def _write(data: Path, index: Path, root: str, build: Callable[[BinaryIO], dict[
         new_index.unlink(missing_ok=True)
 
 
-def _drop_unfinished(folder: Path) -> None:
-    """Remove what processes that were killed left, which may be gigabytes."""
+def _drop_unfinished(folder: Path, key: str) -> None:
+    """Remove what processes that were killed left of this source, which may be gigabytes."""
     for kind in ("u8", "json"):
-        for left in folder.glob(f"*.{kind}.*.tmp"):
+        for left in folder.glob(f"{glob.escape(key)}-*.{kind}.*.tmp"):
             left.unlink(missing_ok=True)
 
 

@@ -47,22 +47,34 @@ def test_a_cut_or_broken_copy_is_built_again(tmp_path):
 
 
 def test_what_a_killed_process_left_is_removed(tmp_path):
-    (tmp_path / "other-mark.u8.123.tmp").write_bytes(bytes(1000))
+    (tmp_path / "key-old.u8.123.tmp").write_bytes(bytes(1000))
+    (tmp_path / "other-mark.u8.123.tmp").write_bytes(bytes(1000))  # may be at work
     (tmp_path / "key-mark.json.123.tmp").write_text("{")
     (tmp_path / "mine.tmp").write_text("no cache")
     open_or_build(tmp_path, "key", "mark", "root", build)
     assert sorted(p.name for p in tmp_path.iterdir()) == [
-        ".lock",
+        ".key.lock",
         "key-mark.json",
         "key-mark.u8",
         "mine.tmp",
+        "other-mark.u8.123.tmp",
     ]
 
 
 def test_a_failed_build_leaves_nothing_behind(tmp_path):
     with pytest.raises(AssertionError):
         open_or_build(tmp_path, "key", "mark", "root", fail)
-    assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+    assert [path.name for path in tmp_path.iterdir()] == [".key.lock"]
+
+
+def test_another_source_is_built_meanwhile(tmp_path):
+    """A slow build keeps nobody out but those who want the same."""
+
+    def both(file):
+        assert open_or_build(tmp_path, "other", "mark", "root", build).images.size == 2
+        return build(file)
+
+    assert open_or_build(tmp_path, "key", "mark", "root", both).images.size == 2
 
 
 def test_only_older_states_of_the_same_source_are_dropped(tmp_path):
@@ -112,8 +124,8 @@ def test_processes_that_start_at_once_share_one_build(tmp_path, monkeypatch):
     assert {path.suffix for path in (tmp_path / "cache").iterdir()} == {
         ".u8",
         ".json",
-        "",
-    }  # the last is the lock
+        ".lock",
+    }
 
 
 def test_where_the_copy_goes(tmp_path, monkeypatch):
