@@ -1,8 +1,9 @@
-"""Half-Cheetah steps in a CPU second: one MuJoCo call against Gymnasium's vector env.
+"""Half-Cheetah steps in a CPU second: ours, the physics alone, and Gymnasium's vector env.
 
-python benchmarks/rl_speed.py            both, alternating, and one meta epoch of navigation
+python benchmarks/rl_speed.py        all three, alternating, and meta epochs of both tasks
 """
 
+import dataclasses
 import os
 import tempfile
 import time
@@ -51,12 +52,21 @@ def gymnasiums(envs: gymnasium.vector.VectorEnv, w: dict[str, torch.Tensor]) -> 
             x = torch.from_numpy(np.pad(obs, ((0, 0), (0, 3)))).float().view(TASKS, EPISODES, 20)
             mean, log_std = forward_stacked(w, x)
             action = mean + log_std.exp()[:, None] * torch.randn(mean.shape, generator=generator)
-            obs, *_ = envs.step(action.view(-1, 6).numpy())
+            obs, *_ = envs.step(CheetahVelocity.action_scale * action.view(-1, 6).numpy())
 
 
-def navigation_epoch() -> float:
-    """CPU seconds of one meta epoch at the paper's settings, the second of two."""
-    config = NAMED["navigation-paper"]
+def physics() -> None:
+    """The steps of `ours` with noise for a policy: no network, nothing kept."""
+    env, rng = CheetahVelocity(), np.random.default_rng(0)
+    tasks = np.ones((TASKS * EPISODES, 1))
+    state = env.reset(tasks, rng)
+    for _ in range(HORIZON):
+        state, *_ = env.step(state, tasks, rng.standard_normal((len(tasks), env.act_size)))
+
+
+def epoch_seconds(name: str, meta_batch: int) -> float:
+    """CPU seconds of one meta epoch of p-Meta at the paper's settings, the second of two."""
+    config = dataclasses.replace(NAMED[name], meta_batch=meta_batch)
     env = make_env(config)
     net, meta = build(config, env)
     outer = Outer(InnerLoop(net, config.method_row(), policy_gradient), meta, schedule(config))
@@ -79,14 +89,20 @@ def main() -> None:
     envs = gymnasium.make_vec(
         "HalfCheetah-v5", num_envs=TASKS * EPISODES, vectorization_mode="sync"
     )
-    rounds = [
-        (cpu_seconds(lambda: ours(w)), cpu_seconds(lambda: gymnasiums(envs, w))) for _ in range(4)
-    ][1:]
-    best = [min(seconds) for seconds in zip(*rounds, strict=True)]
-    print(f"ours       {steps / best[0]:8.0f} steps a CPU second")
-    print(f"gymnasium  {steps / best[1]:8.0f} steps a CPU second")
-    print(f"ratio      {best[1] / best[0]:8.2f}")
-    print(f"one meta epoch of navigation, p-Meta: {navigation_epoch():.2f} CPU seconds")
+    works = {
+        "ours": lambda: ours(w),
+        "physics": physics,
+        "gymnasium": lambda: gymnasiums(envs, w),
+    }
+    rounds = [[cpu_seconds(work) for work in works.values()] for _ in range(4)][1:]
+    best = dict(zip(works, map(min, zip(*rounds, strict=True)), strict=True))
+    for name, seconds in best.items():
+        print(f"{name:10s} {steps / seconds:8.0f} steps a CPU second")
+    print(f"ours is {best['gymnasium'] / best['ours']:.2f} times as fast as gymnasium")
+    print(f"physics is {best['physics'] / best['ours']:.0%} of ours")
+    for name, meta_batch in (("navigation-paper", 20), ("cheetah-velocity-paper", 10)):
+        seconds = epoch_seconds(name, meta_batch)
+        print(f"one meta epoch of {name}, {meta_batch} tasks: {seconds:.2f} CPU seconds")
 
 
 if __name__ == "__main__":
