@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pmeta.data.recordings.files import find_recordings, read_recording
+from pmeta.data.recordings.files import find_recordings, read_recordings
 from pmeta.data.recordings.windows import Windowing
 from pmeta.data.sources import Member, is_hidden, read
 from pmeta.device.arrays import SUFFIXES, read_npy, read_npz, samples_of
@@ -66,10 +66,12 @@ def read_windows(root: Path, facts: dict[str, Any]) -> Samples:
     The classes are those of the model; a window of several activities is in none."""
     windowing = Windowing.from_facts(facts)
     files = find_recordings(root)
-    parts = [windowing.cut(read_recording(path, root, windowing.columns)) for path in files]
+    found = [r for path in files for r in read_recordings(path, root, windowing.columns)]
+    parts = [windowing.cut(r) for r in found]
+    above = len(str(root)) + 1 if root.is_dir() else len(str(root)) - len(root.name)
     names = [
-        f"{path.relative_to(root) if path != root else path.name}[{start}]"
-        for path, part in zip(files, parts, strict=True)
+        f"{r.name[above:]}[{start}]"
+        for r, part in zip(found, parts, strict=True)
         for start in part.start.tolist()
     ]
     x, y = (np.concatenate([getattr(part, key) for part in parts]) for key in ("x", "y"))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pmeta.data.recordings.files import Recording, RecordingError, find_recordings, read_recording
+from pmeta.data.recordings.files import Recording, RecordingError, find_recordings, read_recordings
 from pmeta.data.recordings.windows import NO_LABEL, Windowing
 
 
@@ -40,12 +40,13 @@ def person(group: str) -> str:
 
 def read_all(root: Path, columns: Sequence[str] = ()) -> list[Recording]:
     """Every recording of a folder PERSON/[DEVICE/]RECORDING.csv, with the same columns."""
-    found = [read_recording(path, root, columns) for path in find_recordings(root)]
+    found = [r for path in find_recordings(root) for r in read_recordings(path, root, columns)]
     for r in found:
         if not r.group:
             raise RecordingError(
-                f"{r.name}: a recording lies in a folder named after its person, as in "
-                f"{root}/anna/{Path(r.name).name}: move it there."
+                f"{r.name}: a recording lies in a folder named after its person, or its own name "
+                f"begins with theirs, as in {root}/anna/{Path(r.name).name} or "
+                f"{root}/anna_{Path(r.name).name}: move or rename it."
             )
         if r.labels is None:
             raise RecordingError(f"{r.name} line 1: the column 'label' is missing: add it.")

@@ -413,6 +413,29 @@ def test_a_hostile_pickle_in_a_data_set_does_not_run(tmp_path):
     assert not (tmp_path / "ran").exists()
 
 
+def test_sp_sw_har(tmp_path):
+    rows = b"x_acc,timestamp,label\n1,0,WALKING\n"
+    for name in ("s01_01_sp", "s01_01_sw", "s02_11_sw"):
+        (tmp_path / "DATA" / name[:3]).mkdir(parents=True, exist_ok=True)
+        (tmp_path / "DATA" / name[:3] / f"{name}.csv").write_bytes(rows + name.encode())
+    (tmp_path / "DATA" / "executions_info.csv").write_text("execution,age\n")
+    import_data("sp-sw-har", tmp_path / "DATA", tmp_path / "dst")
+    found = {
+        str(p.relative_to(tmp_path / "dst")): p.read_bytes()
+        for p in (tmp_path / "dst").rglob("*.csv")
+    }
+    assert found == {
+        "s01/phone/01.csv": rows + b"s01_01_sp",
+        "s01/watch/01.csv": rows + b"s01_01_sw",
+        "s02/watch/11.csv": rows + b"s02_11_sw",
+    }
+    (tmp_path / "DATA" / "s01" / "s_1_sp.csv").write_bytes(rows)
+    with pytest.raises(ValueError, match=r"s_1_sp\.csv is no sXX_YY_sp\.csv"):
+        import_data("sp-sw-har", tmp_path / "DATA", tmp_path / "other")
+    with pytest.raises(ValueError, match="give the folder DATA that its archive unpacks to"):
+        import_data("sp-sw-har", tmp_path / "dst", tmp_path / "other")
+
+
 def test_unknown_kinds_and_missing_sources_are_named(tmp_path):
     with pytest.raises(
         ValueError, match=r"must be one of miniimagenet-pickle, .*, sp-sw-har, got 'mnist'"

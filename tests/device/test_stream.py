@@ -57,7 +57,7 @@ def start(
 
 
 @pytest.mark.parametrize("stride", [3, 8, 11])
-@pytest.mark.parametrize("ratio", [1.0, 1.043, 1.5, 2.0, 3.7])
+@pytest.mark.parametrize("ratio", [0.34, 0.5, 0.93, 1.0, 1.043, 1.5, 2.0, 3.7])
 def test_a_stream_gives_the_windows_of_the_recording(
     model: DeviceModel, stride: int, ratio: float
 ) -> None:
@@ -83,7 +83,8 @@ def test_what_a_stream_refuses(model: DeviceModel) -> None:
     at, size = memory.ctypes.data, memory.nbytes
     assert start(model, 3, 1.0, at, size)[0] == 0
     assert start(model, 0, 1.0, at, size)[0] == FAILED["argument"]
-    assert start(model, 3, 0.9, at, size)[0] == FAILED["argument"]
+    assert start(model, 3, 0.33, at, size)[0] == FAILED["argument"]
+    assert start(model, 3, 0.0, at, size)[0] == FAILED["argument"]
     assert start(model, 3, float("nan"), at, size)[0] == FAILED["argument"]
     assert start(model, 3, 1.0, None, size)[0] == FAILED["argument"]
     assert start(model, 3, 1.0, at, size - 4)[0] == FAILED["arena"]

@@ -34,6 +34,11 @@ class Recording(NamedTuple):
     values: np.ndarray  # (n, C) float32
     rate: float | None  # rows a second; None: the file does not say
     labels: np.ndarray | None  # (n,) strings; None: the file has none
+    lines: Sequence[int] = ()  # where each row is in a .csv; none: arrays have rows, not lines
+
+    def place(self, row: int) -> str:
+        """Where a row is, for messages."""
+        return f"{self.name} line {self.lines[row]}" if self.lines else f"{self.name} row {row}"
 
 
 def find_recordings(root: Path) -> list[Path]:
@@ -58,21 +63,36 @@ def _is_recording(parts: Sequence[str]) -> bool:
     return parts[-1].lower().endswith(ENDINGS) and not any(part.startswith(".") for part in parts)
 
 
-def read_recording(path: Path, root: Path, columns: Sequence[str] = ()) -> Recording:
-    """One file; `columns` says which of its columns are wanted, in this order (none: all numbers).
+def read_recordings(path: Path, root: Path, columns: Sequence[str] = ()) -> list[Recording]:
+    """Those of one file; `columns` says which columns are wanted, in this order (none: all
+    numbers).
 
     A .csv has a header line; the column `label` names the activity of each row, `time` (seconds)
     or `timestamp` (milliseconds) its moment, all others are numbers. A .npz has `x` (n, C) and may
-    have `y` (n,), `time` (n,) and `columns` (C,); a .npy is `x` alone."""
+    have `y` (n,), `time` (n,), `columns` (C,) and `group` (n,), whose every run of rows with the
+    same name is a recording of its own; a .npy is `x` alone."""
     if path.stat().st_size > MAX_BYTES:
         raise RecordingError(
             f"{path} has {path.stat().st_size:,} bytes, a recording has at most {MAX_BYTES:,}: "
             "cut it into several files."
         )
-    group = "/".join(path.relative_to(root).parts[:-1]) if path != root else ""
-    read = _read_csv if path.suffix.lower() == ".csv" else _read_arrays
-    found = read(path)._replace(group=group)
-    return _chosen(found, columns) if columns else found
+    found = [_read_csv(path)] if path.suffix.lower() == ".csv" else _read_arrays(path)
+    found = [r._replace(group=r.group or group_of(path, root)) for r in found]
+    return [_chosen(r, columns) for r in found] if columns else found
+
+
+def group_of(path: Path, root: Path) -> str:
+    """Whose a recording is: the folders above it; of a file that lies in no folder its name up to
+    the last `_`.
+
+    >>> group_of(Path("data/anna/watch/1.csv"), Path("data"))
+    'anna/watch'
+    >>> group_of(Path("data/anna_watch_1.csv"), Path("data"))
+    'anna/watch'
+    """
+    if path == root:
+        return ""
+    return "/".join(path.relative_to(root).parts[:-1] or path.stem.split("_")[:-1])
 
 
 def _chosen(found: Recording, columns: Sequence[str]) -> Recording:
@@ -103,10 +123,11 @@ def _rows(path: Path, rows: Iterator[list[str]]) -> Recording:
     time = next((i for i, name in enumerate(header) if name in TIMES), None)
     label = header.index(LABEL) if LABEL in header else None
     wanted = [*numbers, *([] if time is None else [time])]
-    values, labels = [], []
+    values, labels, lines = [], [], []
     for line, row in enumerate(rows, start=2):
         if not row:
-            continue  # an empty line at the end
+            continue  # an empty line
+        lines.append(line)
         if len(row) != len(header):
             raise RecordingError(
                 f"{path} line {line}: a row has {len(header)} fields as the header does, this one "
@@ -122,15 +143,16 @@ def _rows(path: Path, rows: Iterator[list[str]]) -> Recording:
         raise RecordingError(f"{path} has no rows below its header: remove the file.")
     table = np.array(values, np.float64)  # (n, C) or (n, C + 1)
     for at in np.argwhere(~np.isfinite(table))[:1].tolist():
-        _number(path, at[0] + 2, header[wanted[at[1]]], "nan")
+        _number(path, lines[at[0]], header[wanted[at[1]]], "nan")
     seconds = None if time is None else table[:, -1] * TIMES[header[time]]
     return Recording(
         str(path),
         "",
         tuple(header[i] for i in numbers),
         np.ascontiguousarray(table[:, : len(numbers)], np.float32),
-        None if seconds is None else rate_of(path, seconds, first_line=2),
+        None if seconds is None else rate_of(path, seconds, [f"line {n}" for n in lines]),
         np.array(labels) if label is not None else None,
+        lines,
     )
 
 
@@ -161,8 +183,8 @@ def _number(path: Path, line: int, column: str, text: str) -> float:
     return value
 
 
-def rate_of(path: Path, seconds: np.ndarray, first_line: int = 0) -> float:
-    """Rows a second, of a recording without a gap.
+def rate_of(path: Path, seconds: np.ndarray, places: Sequence[str]) -> float:
+    """Rows a second, of a recording without a gap; `places` says where in the file each row is.
 
     Systems hand out rows in bursts with one time, so the rate is that of the whole recording."""
     steps = np.diff(seconds)
@@ -170,7 +192,7 @@ def rate_of(path: Path, seconds: np.ndarray, first_line: int = 0) -> float:
         if wrong.any():
             at = int(wrong.argmax())
             raise RecordingError(
-                f"{path} line {at + 1 + first_line}: {why} {abs(steps[at]):.3g} s, a recording "
+                f"{path} {places[at + 1]}: {why} {abs(steps[at]):.3g} s, a recording "
                 f"goes on without gaps of over {MAX_GAP} s: cut it there into two files."
             )
     if len(seconds) < 2 or seconds[-1] <= seconds[0]:
@@ -180,7 +202,30 @@ def rate_of(path: Path, seconds: np.ndarray, first_line: int = 0) -> float:
     return float((len(seconds) - 1) / (seconds[-1] - seconds[0]))
 
 
-def _read_arrays(path: Path) -> Recording:
+def _read_arrays(path: Path) -> list[Recording]:
+    arrays = _checked_arrays(path)
+    x, n = arrays["x"], len(arrays["x"])
+    columns = tuple(map(str, arrays.get("columns", np.arange(x.shape[1]))))
+    if len(columns) != x.shape[1]:
+        raise RecordingError(f"{path}: columns names the {x.shape[1]} columns of x, got {columns}.")
+    groups = arrays.get("group", np.array([""] * n)).astype(str)
+    starts = [0, *(np.flatnonzero(groups[1:] != groups[:-1]) + 1).tolist()]
+    found = []
+    for first, last in zip(starts, [*starts[1:], n], strict=True):
+        rows = slice(first, last)
+        rate = labels = None
+        if "time" in arrays:
+            places = [f"row {i}" for i in range(first, last)]
+            rate = rate_of(path, arrays["time"][rows].astype(np.float64), places)
+        if "y" in arrays:
+            labels = arrays["y"][rows].astype(str)
+        name = str(path) if len(starts) == 1 else f"{path} rows {first} to {last - 1}"
+        values = x[rows].astype(np.float32)
+        found.append(Recording(name, str(groups[first]), columns, values, rate, labels))
+    return found
+
+
+def _checked_arrays(path: Path) -> dict[str, np.ndarray]:
     try:
         loaded = np.load(path, allow_pickle=False)
         arrays = {"x": loaded} if isinstance(loaded, np.ndarray) else dict(loaded)
@@ -193,14 +238,9 @@ def _read_arrays(path: Path) -> Recording:
     if not np.isfinite(x).all():
         row = int(np.flatnonzero(~np.isfinite(x).all(1))[0])
         raise RecordingError(f"{path} row {row}: x must be finite: mend or remove the row.")
-    for name in ("y", "time"):
+    for name in ("y", "time", "group"):
         if name in arrays and arrays[name].shape != (len(x),):
             raise RecordingError(
-                f"{path}: {name} has one number a row of x, {len(x)}, got {arrays[name].shape}."
+                f"{path}: {name} has one entry a row of x, {len(x)}, got {arrays[name].shape}."
             )
-    columns = tuple(map(str, arrays.get("columns", np.arange(x.shape[1]))))
-    if len(columns) != x.shape[1]:
-        raise RecordingError(f"{path}: columns names the {x.shape[1]} columns of x, got {columns}.")
-    rate = rate_of(path, arrays["time"].astype(np.float64)) if "time" in arrays else None
-    labels = arrays["y"].astype(str) if "y" in arrays else None
-    return Recording(str(path), "", columns, x.astype(np.float32), rate, labels)
+    return arrays

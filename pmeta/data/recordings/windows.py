@@ -74,7 +74,7 @@ class Windowing:
         """Rows at `rate`, and their labels as indices.
 
         A row is the mean of as many as fall on one, then on a straight line between neighbours."""
-        labels = None if r.labels is None else self._indices(r.name, r.labels)
+        labels = None if r.labels is None else self._indices(r, r.labels)
         ratio = (r.rate or self.rate) / self.rate
         if abs(ratio - 1) < 1e-6:
             return r.values, labels
@@ -89,14 +89,14 @@ class Windowing:
         nearest = np.minimum(np.floor(places + k / 2).astype(np.int64), len(r.values) - 1)
         return rows, None if labels is None else labels[nearest]
 
-    def _indices(self, file: str, names: np.ndarray) -> np.ndarray:
+    def _indices(self, r: Recording, names: np.ndarray) -> np.ndarray:
         """Labels as indices; a row whose label is empty has none."""
         number = {name: i for i, name in enumerate(self.labels)} | {"": NO_LABEL}
         unknown = [name for name in np.unique(names).tolist() if name not in number]
         if unknown:
             row = int((names == unknown[0]).argmax())
             raise RecordingError(
-                f"{file} line {row + 2}: the labels are {', '.join(self.labels)}, got "
+                f"{r.place(row)}: the labels are {', '.join(self.labels)}, got "
                 f"{unknown[0]!r}: rename or remove it."
             )
         return np.array([number[name] for name in names.tolist()])

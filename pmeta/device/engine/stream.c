@@ -8,7 +8,8 @@
 pmeta_status pmeta_stream_start(pmeta_stream *s, const pmeta_model *m, uint32_t stride,
                                 double ratio, void *memory, size_t bytes)
 {
-    if (!s || !m || !memory || stride < 1 || !(ratio >= 1 && ratio < 1e6)) return PMETA_ARGUMENT;
+    if (!s || !m || !memory || !(ratio > 0 && ratio < 1e6)) return PMETA_ARGUMENT;
+    if (stride < 1 || stride * ratio < 1 - 1e-9) return PMETA_ARGUMENT;
     if (m->phase == 0) return PMETA_ORDER;
     if (m->input_type != PMETA_FLOAT32) return PMETA_ARGUMENT;
     if ((uintptr_t)memory % 4) return PMETA_ALIGNMENT;
@@ -74,21 +75,30 @@ static void move_on(pmeta_stream *s)
     s->filled = kept;
 }
 
-int pmeta_stream_push(pmeta_stream *s, const float *readings)
+/* The rows between the last mean and this one, until the window is full. */
+static int append_between(pmeta_stream *s)
 {
-    int ready = 0, first = s->seen < s->averaged;
-    if (s->filled == s->length) move_on(s);
-    if (!mean_of_recent(s, readings)) return 0;
-    if (first) { /* the first mean stands for itself */
-        memcpy(s->last, s->now, s->channels * sizeof(float));
-        ready = append(s, 1);
-        s->place = s->ratio;
-        return ready;
-    }
-    if (s->place <= 1 + 1e-9) { /* a row between the last mean and this one */
+    int ready = 0;
+    while (!ready && s->place <= 1 + 1e-9) {
         ready = append(s, s->place);
         s->place += s->ratio;
     }
-    s->place -= 1;
     return ready;
+}
+
+int pmeta_stream_push(pmeta_stream *s, const float *readings)
+{
+    if (s->filled == s->length) {
+        move_on(s);
+        append_between(s); /* what a slow sensor's last reading had more: less than a stride */
+    }
+    if (s->seen < s->averaged) {
+        if (!mean_of_recent(s, readings)) return 0;
+        memcpy(s->last, s->now, s->channels * sizeof(float)); /* the first stands for itself */
+        s->place = s->ratio + 1;
+        return append(s, 1);
+    }
+    mean_of_recent(s, readings);
+    s->place -= 1;
+    return append_between(s);
 }

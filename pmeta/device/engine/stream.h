@@ -8,8 +8,9 @@
  *         if (pmeta_stream_push(&s, readings)) pmeta_infer(&m, s.window, scores);
  *     }
  *
- * A sensor that is faster than the model's rate is resampled: `ratio` readings come for each row
- * that the network sees, at least 1. A window begins `stride` rows behind the one before it. */
+ * A sensor of another rate than the model's is resampled: `ratio` readings come for each row that
+ * the network sees, less than 1 of a slower sensor. A window begins `stride` rows behind the one
+ * before it, and one reading completes at most one: stride * ratio is at least 1. */
 #ifndef PMETA_STREAM_H
 #define PMETA_STREAM_H
 #include "pmeta.h"

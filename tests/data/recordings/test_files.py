@@ -10,7 +10,7 @@ from pmeta.data.recordings.files import (
     MAX_BYTES,
     RecordingError,
     find_recordings,
-    read_recording,
+    read_recordings,
 )
 
 
@@ -23,7 +23,7 @@ def written(tmp_path: Path, text: str) -> Path:
 
 def test_a_csv_by_hand(tmp_path: Path) -> None:
     path = written(tmp_path, "x,label,timestamp,y\n1,walk,1000,2\n3, sit ,1010,-4.5\n5,,1020,6\n\n")
-    r = read_recording(path, tmp_path)
+    [r] = read_recordings(path, tmp_path)
     assert (r.group, r.columns) == ("anna", ("x", "y"))
     np.testing.assert_array_equal(r.values, np.array([[1, 2], [3, -4.5], [5, 6]], np.float32))
     assert r.rate == pytest.approx(100)  # milliseconds
@@ -33,7 +33,7 @@ def test_a_csv_by_hand(tmp_path: Path) -> None:
 
 def test_columns_are_chosen_in_order(tmp_path: Path) -> None:
     path = written(tmp_path, "x,y,z\n1,2,3\n")
-    r = read_recording(path, tmp_path, ("z", "x"))
+    [r] = read_recordings(path, tmp_path, ("z", "x"))
     assert r.values.tolist() == [[3, 1]]
     assert (r.rate, r.labels) == (None, None)
 
@@ -47,6 +47,8 @@ def test_columns_are_chosen_in_order(tmp_path: Path) -> None:
         ("x,label\n1,a\n1e999,b\n", "line 3: x must be a finite number"),
         ("x,time\n1,0\n2,0.01\n3,2.5\n", "line 4: a gap in time of 2.49 s"),
         ("x,time\n1,0\n2,0.01\n3,0\n", "line 4: time goes back by 0.01 s"),
+        ("x,time\n1,0\n\n2,0.01\n3,0\n", "line 5: time goes back by 0.01 s"),
+        ("x\n1\n\nnan\n", "line 4: x must be a finite number"),
         ("x,time\n1,5\n2,5\n", "no two rows at different times"),
         ("x,time\n", "no rows below its header"),
         ("", "line 1: a recording begins with the names of its columns"),
@@ -59,29 +61,29 @@ def test_columns_are_chosen_in_order(tmp_path: Path) -> None:
 def test_what_is_wrong_is_named_with_file_and_line(tmp_path: Path, text: str, message: str) -> None:
     path = written(tmp_path, text)
     with pytest.raises(RecordingError, match=f"^{re.escape(str(path))}.*{re.escape(message)}"):
-        read_recording(path, tmp_path)
+        read_recordings(path, tmp_path)
 
 
 def test_a_missing_column_is_named(tmp_path: Path) -> None:
     path = written(tmp_path, "x,y\n1,2\n")
     with pytest.raises(RecordingError, match=r"one\.csv line 1: the column 'z' is missing.*'x'"):
-        read_recording(path, tmp_path, ("x", "z"))
+        read_recordings(path, tmp_path, ("x", "z"))
 
 
 def test_bytes_that_are_no_text(tmp_path: Path) -> None:
     path = tmp_path / "one.csv"
     path.write_bytes(b"x,y\n\xff\xfe,1\n")
     with pytest.raises(RecordingError, match="no CSV file of text"):
-        read_recording(path, tmp_path)
+        read_recordings(path, tmp_path)
 
 
 def test_arrays(tmp_path: Path) -> None:
     time = np.arange(4) / 50
     np.savez(tmp_path / "a.npz", x=np.ones((4, 2)), y=np.array(["s", "s", "w", "w"]), time=time)
-    r = read_recording(tmp_path / "a.npz", tmp_path)
+    [r] = read_recordings(tmp_path / "a.npz", tmp_path)
     assert (r.columns, r.values.dtype, r.rate) == (("0", "1"), np.float32, pytest.approx(50))
     np.save(tmp_path / "b.npy", np.ones((3, 2), np.float32))
-    assert read_recording(tmp_path / "b.npy", tmp_path).labels is None
+    assert read_recordings(tmp_path / "b.npy", tmp_path)[0].labels is None
 
 
 @pytest.mark.parametrize(
@@ -90,7 +92,9 @@ def test_arrays(tmp_path: Path) -> None:
         ({"y": np.ones(3)}, "x has the rows of a recording, .* got nothing"),
         ({"x": np.ones((2, 2, 2))}, r"got float64 of shape \(2, 2, 2\)"),
         ({"x": np.array([[1.0], [np.inf]])}, "row 1: x must be finite"),
-        ({"x": np.ones((3, 1)), "y": np.ones(2)}, "y has one number a row of x, 3"),
+        ({"x": np.ones((3, 1)), "y": np.ones(2)}, "y has one entry a row of x, 3"),
+        ({"x": np.ones((3, 1)), "group": np.ones(2)}, "group has one entry a row of x, 3"),
+        ({"x": np.ones((3, 1)), "time": np.array([0, 0.1, 9])}, "row 2: a gap in time of 8.9 s"),
         ({"x": np.ones((3, 1)), "columns": np.array(["a", "b"])}, "columns names the 1 columns"),
         ({"x": np.array([[{}]])}, "no .npy or .npz of plain arrays"),
     ],
@@ -101,7 +105,27 @@ def test_arrays_that_do_not_fit(
     path = tmp_path / "a.npz"
     np.savez(path, **arrays)  # type: ignore[arg-type]
     with pytest.raises(RecordingError, match=message):
-        read_recording(path, tmp_path)
+        read_recordings(path, tmp_path)
+
+
+def test_a_group_for_each_row_of_an_array(tmp_path: Path) -> None:
+    x, time = np.arange(6.0)[:, None], np.array([0, 0.1, 0.2, 7, 7.1, 7.2])
+    who = np.array(["anna/watch"] * 3 + ["ben"] * 3)
+    np.savez(tmp_path / "all.npz", x=x, y=np.arange(6) // 2, time=time, group=who)
+    anna, ben = read_recordings(tmp_path / "all.npz", tmp_path)
+    assert (anna.group, ben.group) == ("anna/watch", "ben")
+    assert ben.values[:, 0].tolist() == [3, 4, 5]
+    assert ben.rate == pytest.approx(10)  # the gap between two recordings is none
+    assert ben.labels is not None
+    assert ben.labels.tolist() == ["1", "2", "2"]
+    assert ben.name.endswith("all.npz rows 3 to 5")
+
+
+def test_the_group_of_a_file_in_no_folder_is_in_its_name(tmp_path: Path) -> None:
+    for name in ("anna_watch_01", "ben_7", "loose"):
+        (tmp_path / f"{name}.csv").write_text("x\n1\n")
+    found = [read_recordings(path, tmp_path)[0].group for path in find_recordings(tmp_path)]
+    assert found == ["anna/watch", "ben", ""]
 
 
 def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
@@ -109,7 +133,7 @@ def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
     with path.open("wb") as file:
         file.truncate(MAX_BYTES + 1)
     with pytest.raises(RecordingError, match="a recording has at most 1,073,741,824"):
-        read_recording(path, tmp_path)
+        read_recordings(path, tmp_path)
 
 
 def test_hidden_files_are_none(tmp_path: Path) -> None:

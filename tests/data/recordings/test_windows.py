@@ -17,7 +17,7 @@ PLAIN = Windowing(
 def recording(n: int, rate: float | None = 10.0, labels: list[str] | None = None) -> Recording:
     values = np.column_stack([np.arange(n), 10 * np.arange(n)]).astype(np.float32)
     names = None if labels is None else np.array(labels)
-    return Recording("anna/one.csv", "anna", ("x", "y"), values, rate, names)
+    return Recording("anna/one.csv", "anna", ("x", "y"), values, rate, names, range(2, n + 2))
 
 
 def test_windows_overlap_and_are_scaled() -> None:
