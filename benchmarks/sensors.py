@@ -6,12 +6,18 @@ DIR is what `pmeta data import sp-sw-har` makes. People are divided into folds; 
 are never seen by the trainings that are tested on them. For each fold and each set of devices to
 train on (phones; both) it trains the methods and tests them on phones and watches, with 1, 2, 5 and
 10 labelled windows of each activity, beside an ordinary classifier as it is, its prototypes, and
-its fine-tuning. It may be stopped and started again. OUT/scores.json has a row for each person.
+its fine-tuning, whose start, step size and number of steps do best on the validation people.
+
+It may be stopped and started again, and prints the tables of what is there; --picture FILE.svg
+draws accuracy against the number of labelled windows. OUT/scores.json has a row for each person.
 """
 
 import argparse
 import dataclasses
+import itertools
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,123 +25,246 @@ import numpy as np
 import torch
 
 from pmeta.method.inner import InnerLoop
+from pmeta.method.methods import METHODS
+from pmeta.network.layers import Network
 from pmeta.sensors import controls
 from pmeta.sensors.config import SensorConfig
 from pmeta.sensors.evaluate import scored
-from pmeta.sensors.restore import load
+from pmeta.sensors.pooled import train_pooled
+from pmeta.sensors.restore import export_run, load
+from pmeta.sensors.sets import WindowSet
 from pmeta.sensors.tasks import PersonTask, personal_task
-from pmeta.sensors.train import open_data, train
+from pmeta.sensors.train import Data, build, open_data, train
+from pmeta.training.own.budget import Sample, arena_of
 from pmeta.training.run_folder import Run
 from pmeta.training.workers import Group
 
 SHOTS = (1, 2, 5, 10)
-DRAWS = 4
-TRAINED_ON = {"phone": (("phone",), 1.0), "both": ((), 0.3)}
+DRAWS = 2
+"""Tasks of each person with each device and number of windows."""
+VAL_PEOPLE = 3
+TRAINED_ON = {"phones": (("phone",), 1.0), "both": ((), 0.3)}
 """Devices, and the share of tasks that are turned: another device is worn another way."""
+BUDGET = "33%"
+"""Arena of p-Meta, as a share of updating all layers."""
 Row = dict[str, Any]
+Score = Callable[[PersonTask], float]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--methods", nargs="+", default=["pmeta-lr"])
+    parser.add_argument(
+        "--methods", nargs="+", default=["pmeta-lr", *(METHODS.keys() - {"pmeta-lr"})]
+    )
     parser.add_argument("--folds", type=int, default=4)
     parser.add_argument("--only", nargs="+", default=list(TRAINED_ON))
+    parser.add_argument("--picture", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    people = sorted(p.name for p in Path(options.data).iterdir() if p.is_dir())
-    order = np.random.default_rng(0).permutation(people).tolist()
-    for fold in range(options.folds):
-        for trained_on in options.only:
-            for method in options.methods:
-                one(options, order[fold :: options.folds], fold, trained_on, method)
-    collect(options.out)
+    for method in ("controls", *options.methods):
+        for fold, trained_on in itertools.product(range(options.folds), options.only):
+            one(options, fold, trained_on, method)
+    rows = [r for p in sorted(options.out.glob("*/scores.json")) for r in json.loads(p.read_text())]
+    (options.out / "scores.json").write_text(json.dumps(rows))
+    for line in tables(rows):
+        print(line)
+    if options.picture:
+        draw(rows, options.picture)
 
 
-def one(options: Any, tested: list[str], fold: int, trained_on: str, method: Any) -> None:
-    """Train with the other people, and test with these."""
-    out = options.out / f"{trained_on}-{method}-{fold}"
-    if (out / "scores.json").exists():
+def one(options: argparse.Namespace, fold: int, trained_on: str, method: Any) -> None:
+    """Train with the people of the other folds, and test with those of this one."""
+    folder = options.out / f"{trained_on}-{fold}-{method}"
+    if (folder / "scores.json").exists():
         return
+    people = sorted(p.name for p in Path(options.data).iterdir() if p.is_dir())
+    tested = np.random.default_rng(0).permutation(people).tolist()[fold :: options.folds]
     devices, rotate = TRAINED_ON[trained_on]
-    rest = sorted({p.name for p in Path(options.data).iterdir() if p.is_dir()} - {*tested})
     config = SensorConfig(
-        data=options.data, out=str(out), method=method, devices=devices, rotate=rotate, workers=1,
-        val_people=tuple(rest[:2]), test_people=tuple(tested),
-        memory_budget="45kB" if method.startswith("pmeta") else "",
+        data=options.data, out=str(folder), devices=devices, rotate=rotate, workers=1,
+        val_people=tuple(p for p in people if p not in tested)[:VAL_PEOPLE],
+        test_people=tuple(tested),
     )  # fmt: skip
-    train(Group(), config)
-    test = open_data(config).test
-    assert test
-    trained, pooled = load(str(out)), Run(out).load("pooled")
-    assert pooled
-    loop = InnerLoop(trained.net, config.method_row(), batch=1)
-    meta = dataclasses.replace(trained.meta, mask=trained.meta.updates())
+    data = open_data(config)
+    if method == "controls":
+        ways, arenas = controls_of(config, data)
+    else:
+        budget = BUDGET if METHODS[method].sparse_alpha else ""
+        config = dataclasses.replace(config, method=method, memory_budget=budget)
+        shared = options.out / f"{trained_on}-{fold}-controls"
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in ("pooled.json", "pooled.safetensors"):  # the same start for all
+            shutil.copy(shared / name, folder)
+        train(Group(), config)
+        ways, arenas = adapted(folder, method)
+    assert data.test
+    rows = measured(data.test, ways)
+    key = {"fold": fold, "trained_on": trained_on}
+    rows = [{**key, **row, "arena": arenas.get(row["way"])} for row in rows]
+    (folder / "scores.json").write_text(json.dumps(rows))
+    print(f"{folder.name}: done", flush=True)
 
-    def adapted(task: PersonTask) -> float:
-        return scored(loop, loop.adapt(meta, (task.support_x, task.support_y)).w, task)
 
-    ways = {method: adapted, f"{method}, no step": lambda task: scored(loop, meta.w, task)}
-    ways |= controls_of(trained.net, pooled.tensors)
-    rows: list[Row] = []
+def measured(test: WindowSet, ways: dict[str, Score]) -> list[Row]:
+    """The mean over draws of each person with each device and number of windows."""
+    rows = []
     for g, name in enumerate(test.groups):
         person, device = name.split("/")
         for shots in SHOTS:
             tasks = [personal_task(test, g, 0, i, shots) for i in range(DRAWS)]
             for way, score in ways.items():
-                value = float(np.mean([score(task) for task in tasks]))
-                key = {"fold": fold, "trained_on": trained_on, "way": way}
-                rows.append({**key, "person": person, "device": device, "shots": shots,
+                value = 100 * float(np.mean([score(task) for task in tasks]))
+                rows.append({"way": way, "person": person, "device": device, "shots": shots,
                              "accuracy": value})  # fmt: skip
-    (out / "scores.json").write_text(json.dumps(rows))
-    print(f"{out.name}: done", flush=True)
+    return rows
 
 
-def controls_of(net: Any, w: Any) -> dict[str, Any]:
-    """What needs no meta-training, by name."""
-    ways: dict[str, Any] = {
-        "pooled": lambda task: controls.pooled(net, w, task),
-        "prototypes": lambda task: controls.prototypes(net, w, task),
+def adapted(folder: Path, method: str) -> tuple[dict[str, Score], dict[str, int]]:
+    """A run as its file on the device adapts, and as it is before any step."""
+    trained = load(str(folder))
+    loop = InnerLoop(trained.net, trained.config.method_row(), batch=1)
+    meta = dataclasses.replace(trained.meta, mask=trained.meta.updates())
+
+    def after(task: PersonTask) -> float:
+        return scored(loop, loop.adapt(meta, (task.support_x, task.support_y)).w, task)
+
+    ways = {method: after, f"{method}, no step": lambda task: scored(loop, meta.w, task)}
+    return ways, {method: export_run(str(folder)).arena_bytes}
+
+
+def controls_of(config: SensorConfig, data: Data) -> tuple[dict[str, Score], dict[str, int]]:
+    """What needs no meta-training, by name, with what was chosen on the validation people."""
+    net, meta = build(config, data.train.windowing)
+    pool = config.pooled_epochs, config.pooled_lr, config.seed
+    starts = {
+        name: train_pooled(net, net.weights(), data.train, *pool, rotate)
+        for name, rotate in (("", 0.0), (", turned", 1.0))
     }
+    with Run(config.out) as run:
+        run.path.mkdir(parents=True, exist_ok=True)
+        run.save("pooled", starts[""], {"epochs": config.pooled_epochs})
+    ways: dict[str, Score] = {}
+    for name, w in starts.items():
+        ways[f"pooled{name}"] = lambda task, w=w: controls.pooled(net, w, task)
+        ways[f"prototypes{name}"] = lambda task, w=w: controls.prototypes(net, w, task)
+    groups = range(len(data.val.groups))
+    tasks = [personal_task(data.val, g, 1, i, config.n_shot) for g in groups for i in range(DRAWS)]
     for last in (True, False):
-        for rate in controls.RATES:
-            for steps in controls.STEPS:
-                title = f"fine-tuned {'last layer' if last else 'all layers'}"
-                ways[f"{title}|{rate}|{steps}"] = lambda task, r=rate, s=steps, h=last: (
-                    controls.fine_tuned(net, w, task, r, s, h)
-                )
-    return ways
+        title = f"fine-tuned, {'last layer' if last else 'all layers'}"
+        for steps, (start, rate) in chosen(net, starts, tasks, last).items():
+            w = starts[start]
+            ways[f"{title}, {steps} steps"] = lambda task, w=w, r=rate, s=steps, h=last: (
+                controls.fine_tuned(net, w, task, r, h, s)[s]
+            )
+            print(f"{title}, {steps} steps: from pooled{start}, step size {rate}", flush=True)
+    every = arena_of(net, meta, METHODS["maml"], Sample(data.train.shape))
+    only = torch.tensor([layer == net.head for layer in net.layers]).repeat(len(meta.mask), 1)
+    sizes = {"last layer": every(only), "all layers": every(torch.ones_like(meta.mask))}
+    return ways, {way: size for way in ways for name, size in sizes.items() if name in way}
 
 
-def collect(out: Path) -> None:
-    """All rows, and the table: mean over people with CI95, five windows of each activity."""
-    rows = [r for path in sorted(out.glob("*/scores.json")) for r in json.loads(path.read_text())]
-    (out / "scores.json").write_text(json.dumps(rows))
-    for trained_on in TRAINED_ON:
-        for device in ("phone", "watch"):
-            own = [r for r in rows if (r["trained_on"], r["device"]) == (trained_on, device)]
-            for line in table([r for r in own if r["shots"] == 5]):
-                print(f"trained on {trained_on}, {device}: {line}")
+def chosen(
+    net: Network, starts: dict[str, Any], tasks: list[PersonTask], last: bool
+) -> dict[int, tuple[str, float]]:
+    """By the number of steps, the classifier and the step size that do best on these tasks."""
+    found: dict[int, dict[tuple[str, float], float]] = {steps: {} for steps in controls.STEPS}
+    for (name, w), rate in itertools.product(starts.items(), controls.RATES):
+        each = [
+            controls.fine_tuned(net, w, task, rate, last, max(controls.STEPS)) for task in tasks
+        ]
+        for steps, scores in found.items():
+            scores[name, rate] = float(np.mean([by_steps[steps] for by_steps in each]))
+    return {steps: max(scores, key=scores.__getitem__) for steps, scores in found.items()}
 
 
-def table(rows: list[Row]) -> list[str]:
-    """A line for each way; of fine-tuning the step size that does best on these very people."""
-    means = {
-        way: {r["person"]: 100 * r["accuracy"] for r in rows if r["way"] == way}
-        for way in dict.fromkeys(r["way"] for r in rows)
-    }
-    best: dict[str, str] = {}
-    for way, by_person in means.items():
-        title, now = way.split("|")[0], float(np.mean(list(by_person.values())))
-        if title not in best or now > float(np.mean(list(means[best[title]].values()))):
-            best[title] = way
+def tables(rows: list[Row]) -> list[str]:
+    """Mean over people with CI95, five windows of each activity; p-Meta against each way."""
     lines = []
-    for title, way in best.items():
-        values = np.array(list(means[way].values()))
-        ci95 = 1.96 * values.std(ddof=1) / len(values) ** 0.5
-        lines.append(f"{title:24} {values.mean():5.1f} ± {ci95:.1f}  ({len(values)} people; {way})")
-    return lines
+    for trained_on, device in itertools.product(TRAINED_ON, ("phone", "watch")):
+        own = [r for r in rows if (r["trained_on"], r["device"]) == (trained_on, device)]
+        ways = by_way([r for r in own if r["shots"] == 5])
+        ours = ways.get("pmeta-lr", {})
+        lines += ["", f"trained on {trained_on}, tested on {device}", ""]
+        lines += [
+            "| way | people | balanced accuracy | p-Meta (LR) is above it by |",
+            "|---|---|---|---|",
+        ]
+        for way, values in ways.items():
+            both = values.keys() & ours.keys()
+            gain = interval([ours[p] - values[p] for p in both]) if both else ""
+            lines.append(f"| {way} | {len(values)} | {interval(list(values.values()))} | {gain} |")
+    arenas: dict[str, set[int]] = {}
+    for r in rows:
+        if r["arena"]:
+            arenas.setdefault(r["way"], set()).add(r["arena"])
+    lines += ["", "| way | arena in bytes, largest |", "|---|---|"]
+    return lines + [f"| {way} | {max(found):,} |" for way, found in arenas.items()]
+
+
+def by_way(rows: list[Row]) -> dict[str, dict[str, float]]:
+    """Accuracy by way and person."""
+    found: dict[str, dict[str, float]] = {}
+    for r in rows:
+        found.setdefault(r["way"], {})[r["person"]] = r["accuracy"]
+    return found
+
+
+def interval(values: list[float]) -> str:
+    """The mean with CI95.
+
+    >>> interval([1.0, 2.0, 3.0])
+    '2.0 ± 1.1'
+    """
+    ci95 = 1.96 * np.std(values, ddof=1) / len(values) ** 0.5 if len(values) > 1 else np.nan
+    return f"{np.mean(values):.1f} ± {ci95:.1f}"
+
+
+DRAWN = {
+    "pmeta-lr": ("p-Meta (LR)", "#c2410c", "o"),
+    "fine-tuned, all layers, 20 steps": ("fine-tuned, all layers, 20 steps", "#1d4ed8", "s"),
+    "fine-tuned, all layers, 5 steps": ("fine-tuned, all layers, 5 steps", "#60a5fa", "s"),
+    "fine-tuned, last layer, 20 steps": ("fine-tuned, last layer", "#15803d", "^"),
+    "prototypes": ("prototypes", "#a16207", "D"),
+    "pooled": ("pooled classifier, no adaptation", "#6b7280", ""),
+}
+"""What the picture shows: its name there, colour and marker."""
+
+
+def draw(rows: list[Row], path: Path) -> None:
+    """Accuracy against the number of labelled windows, of trainings on phones alone."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 3.6), layout="constrained")
+    axes = figure.subplots(1, 2, sharey=True)
+    for ax, device in zip(axes, ("phone", "watch"), strict=True):
+        own = [r for r in rows if (r["trained_on"], r["device"]) == ("phones", device)]
+        for way, (title, color, marker) in DRAWN.items():
+            y = [_mean(own, _at_zero(way), 1)] + [_mean(own, way, shots) for shots in SHOTS]
+            sizes = {r["arena"] for r in own if r["way"] == way and r["arena"]}
+            note = f" ({max(sizes):,} bytes)" if sizes else ""
+            ax.plot(range(len(y)), y, color=color, marker=marker, label=title + note)
+        ax.set_xticks(range(len(SHOTS) + 1), ["0", *map(str, SHOTS)])
+        ax.set_xlabel("labelled windows of each activity")
+        ax.set_title(f"{'phones' if device == 'phone' else 'watches, never seen in training'}")
+        ax.grid(alpha=0.3)
+    axes[0].set_ylabel("balanced accuracy, %")
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False)
+    figure.savefig(path, metadata={"Date": None})
+
+
+def _at_zero(way: str) -> str:
+    """What a way is without any labelled window."""
+    if way == "pmeta-lr":
+        return "pmeta-lr, no step"
+    return "" if way == "prototypes" else "pooled"
+
+
+def _mean(rows: list[Row], way: str, shots: int) -> float:
+    found = [r["accuracy"] for r in rows if (r["way"], r["shots"]) == (way, shots)]
+    return float(np.mean(found)) if found else float("nan")
 
 
 if __name__ == "__main__":

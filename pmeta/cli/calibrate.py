@@ -27,7 +27,7 @@ class CalibrateConfig:
     data: str = ""
     """Folder of classes to draw tasks from; by default that of the run."""
     tasks: int = TASKS
-    """Tasks for each number of support samples: half of them fit, half measure."""
+    """Tasks of pictures for each number of support samples: half of them fit, half measure."""
     n_query: int | None = None
     """Query samples of each class; by default as in training."""
     model: str = ""
@@ -52,9 +52,29 @@ def main(argv: list[str]) -> None:
         raise ValueError(f"{config.run} ships with its temperatures: pmeta zoo shows them.")
     if "env" in settings:
         raise ValueError(f"certainty is of a classifier, and {config.run} is a policy.")
+    if "pooled_epochs" in settings:
+        found = _recogniser(config)
+    else:
+        found = _pictures(config, settings["seed"] + 1 if config.seed is None else config.seed)
+    if workers.is_first():
+        keep(config.run, found)
+        if config.json:
+            print(json.dumps(found))
+        else:
+            show(found)
+
+
+def _recogniser(config: CalibrateConfig) -> dict[str, Any]:
+    """Of a run on recordings: people of the validation, some draws each."""
+    from pmeta.sensors import calibrate as people  # late: pictures need no recordings
+
+    count = config.workers or workers.default_workers()
+    return workers.run(people.calibrate, (config.run, people.DRAWS), count)
+
+
+def _pictures(config: CalibrateConfig, seed: int) -> dict[str, Any]:
     if config.tasks < 2:
         raise ValueError(f"--tasks fit and measure, so there are 2 or more, got {config.tasks}.")
-    seed = settings["seed"] + 1 if config.seed is None else config.seed
     asked = EvaluateConfig(
         config.run,
         config.data,
@@ -65,13 +85,7 @@ def main(argv: list[str]) -> None:
         seed=seed,
         device=config.device,
     )
-    found = workers.run(calibrate, (asked,), config.workers or workers.default_workers())
-    if workers.is_first():
-        keep(config.run, found)
-        if config.json:
-            print(json.dumps(found))
-        else:
-            show(found)
+    return workers.run(calibrate, (asked,), config.workers or workers.default_workers())
 
 
 def keep(run: str, found: dict[str, Any]) -> None:

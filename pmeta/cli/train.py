@@ -68,7 +68,7 @@ def main(argv: list[str]) -> None:
 
     count = config.workers or config.most_workers(workers.default_workers())
     best = workers.run(train, (config,), count)
-    if isinstance(config, ImageConfig) and best:
+    if isinstance(config, ImageConfig | SensorConfig) and best:
         calibrate(config, count)
     if workers.is_first():
         if isinstance(config, ImageConfig):
@@ -78,18 +78,32 @@ def main(argv: list[str]) -> None:
         _report(config.out, best, getattr(config, "model", ""))
 
 
-def calibrate(config: ImageConfig, count: int) -> None:
+def calibrate(config: ImageConfig | SensorConfig, count: int) -> None:
     """Fit temperatures on validation tasks of another seed, unless the best model has them."""
     from pmeta.training import calibration, workers
-    from pmeta.training.restore import EvaluateConfig
     from pmeta.training.run_folder import write_json
 
     alone = workers.under_torchrun()  # whose processes make up a group only once
     if alone and not workers.is_first():
         return
-    tasks = min(calibration.TASKS, config.val_tasks)
-    if tasks < 2 or calibration.temperatures(config.out):
+    fit, args = _calibration(config)
+    if fit is None or calibration.temperatures(config.out):
         return
+    found = fit(workers.Group(), *args) if alone else workers.run(fit, args, count)
+    write_json(Path(config.out) / "calibration.json", found)
+
+
+def _calibration(config: ImageConfig | SensorConfig) -> tuple[Any, tuple[Any, ...]]:
+    """The function that fits temperatures of such a run, None where there are too few tasks for it,
+    and what it is given behind its group."""
+    from pmeta.training import calibration
+    from pmeta.training.restore import EvaluateConfig
+
+    if isinstance(config, SensorConfig):
+        from pmeta.sensors.calibrate import DRAWS, calibrate
+
+        return calibrate, (config.out, DRAWS)
+    tasks = min(calibration.TASKS, config.val_tasks)
     asked = EvaluateConfig(
         config.out,
         split="val",
@@ -98,11 +112,7 @@ def calibrate(config: ImageConfig, count: int) -> None:
         seed=config.seed + 1,
         device=config.device,
     )
-    if alone:
-        found = calibration.calibrate(workers.Group(), asked)
-    else:
-        found = workers.run(calibration.calibrate, (asked,), count)
-    write_json(Path(config.out) / "calibration.json", found)
+    return calibration.calibrate if tasks >= 2 else None, (asked,)
 
 
 def parse(argv: list[str]) -> Any:

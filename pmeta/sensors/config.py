@@ -27,11 +27,11 @@ class SensorConfig:
     """People to validate with; none: a fifth of them, drawn by the seed."""
     test_people: tuple[str, ...] = ()
     """People to leave out altogether."""
-    rate: float = 100.0
+    rate: float = 50.0
     """Rows a second that the network sees; recordings are resampled to it."""
     length: int = 64
     """Rows of a window."""
-    stride: int = 32
+    stride: int = 16
     """Rows from one window to the next."""
     share: float = 0.75
     """A window has a label if at least this share of its rows does."""
@@ -45,8 +45,10 @@ class SensorConfig:
     """Support windows of each activity."""
     n_query: int = 10
     """Query windows of each activity."""
-    inner_steps: int = 5
-    """K."""
+    inner_steps: int = 10
+    """K. More steps take no more memory."""
+    second_order: bool = False
+    """Differentiate through the gradients of the inner steps too, for three times the time."""
     alpha_0: float = 0.03
     """The first inner step size."""
     clip_ratio_fw: float | None = 0.3
@@ -57,11 +59,11 @@ class SensorConfig:
     """First train as an ordinary classifier of all people for so many passes; 0: not at all."""
     pooled_lr: float = 3e-3
     """Step size of that, at its highest."""
-    tasks: int = 1200
+    tasks: int = 400
     """Tasks to train on in all."""
     meta_batch: int = 4
     """Tasks in one outer update."""
-    epoch_tasks: int = 200
+    epoch_tasks: int = 100
     """Tasks in a meta epoch, after which the model is validated."""
     val_draws: int = 4
     """Tasks of each person and device in a validation."""

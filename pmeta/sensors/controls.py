@@ -33,19 +33,22 @@ def prototypes(net: Network, w: Weights, task: PersonTask) -> float:
 
 
 def fine_tuned(
-    net: Network, w: Weights, task: PersonTask, rate: float, steps: int, last_layer: bool
-) -> float:
-    """Gradient descent on the whole support set, of the last layer or of all."""
+    net: Network, w: Weights, task: PersonTask, rate: float, last_layer: bool, most: int
+) -> dict[int, float]:
+    """Gradient descent on the whole support set, of the last layer or of all: the accuracy by the
+    number of steps, of `STEPS` up to `most`."""
     own = {f"{net.head.name}.weight", f"{net.head.name}.bias"}
     moving = [name for name in w if not last_layer or name in own]
-    w = dict(w)
-    for _ in range(steps):
+    w, found = dict(w), {}
+    for done in range(1, most + 1):
         leaves = {name: w[name].detach().requires_grad_() for name in moving}
         output, _ = forward(net, {**w, **leaves}, task.support_x)
         loss = F.cross_entropy(output, task.support_y)
         g = torch.autograd.grad(loss, list(leaves.values()))
         w |= {name: t.detach() - rate * d for (name, t), d in zip(leaves.items(), g, strict=True)}
-    return _accuracy(_output(net, w, task.query_x), task)
+        if done in STEPS:
+            found[done] = _accuracy(_output(net, w, task.query_x), task)
+    return found
 
 
 def _output(net: Network, w: Weights, x: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from pmeta.method.learned import Meta
 from pmeta.network.layers import Network
 from pmeta.sensors.config import SensorConfig
 from pmeta.sensors.train import build
+from pmeta.training.calibration import temperatures
 from pmeta.training.run_folder import Run, restored
 
 
@@ -43,7 +44,8 @@ def load(path: str) -> Trained:
 
 
 def export_run(path: str, batch: int | None = 1) -> Exported:
-    """The best model of a run for the device, with its windows and the names of its classes."""
+    """The best model of a run for the device, with its windows, the names of its classes and
+    its temperatures."""
     trained = load(path)
     windowing = trained.windowing
     shape = len(windowing.columns), windowing.length
@@ -52,4 +54,4 @@ def export_run(path: str, batch: int | None = 1) -> Exported:
         scale=windowing.scale, shift=windowing.shift, batch=batch,
     )  # fmt: skip
     known = facts(made.data) | {"classes": list(windowing.labels), "windows": windowing.as_facts()}
-    return replace(made, data=with_facts(made.data, known))
+    return replace(made, data=with_facts(made.data, known, temperatures(path)))

@@ -28,9 +28,9 @@ def person_task(
     With probability `rotate` all windows are turned by one random rotation, as if the sensor were
     worn another way."""
     random = np.random.Philox(key=np.array([seed, i], dtype=np.uint64))
-    group = int(_uniform(random) * len(windows.groups))
+    group = int(uniform(random) * len(windows.groups))
     support, query = divided(windows, group, random)
-    turn = random_rotation(random) if _uniform(random) < rotate else None
+    turn = random_rotation(random) if uniform(random) < rotate else None
     parts = []
     for rows, n in ((support, n_shot), (query, n_query)):
         chosen = _balanced(windows.y[rows], n, random)
@@ -90,14 +90,14 @@ def _balanced(y: np.ndarray, n: int, random: np.random.Philox) -> np.ndarray:
     return np.concatenate([np.resize(order[y[order] == c], n) for c in np.unique(y)])
 
 
-def _uniform(random: np.random.Philox) -> float:
+def uniform(random: np.random.Philox) -> float:
     """In [0, 1), from raw bits, whose stream NumPy promises never to change."""
     return float(random.random_raw() >> np.uint64(11)) * 2.0**-53
 
 
 def random_rotation(random: np.random.Philox) -> np.ndarray:
     """A rotation drawn evenly from all (Shoemake 1992). (3, 3)"""
-    u, v, w = (_uniform(random) for _ in range(3))
+    u, v, w = (uniform(random) for _ in range(3))
     a, b = np.sqrt(1 - u), np.sqrt(u)
     p, q = 2 * np.pi * v, 2 * np.pi * w
     x, y, z, r = a * np.sin(p), a * np.cos(p), b * np.sin(q), b * np.cos(q)

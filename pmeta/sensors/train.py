@@ -55,7 +55,8 @@ def train(group: Group, config: SensorConfig) -> dict[str, Any]:
         budget = config.memory_budget, "arena", samples, Sample(data.train.shape)
         small = config.freeze_below * config.alpha_0
         choose = budget_choice(net, meta, method, *budget) or (lambda meta: freeze(meta, small))
-        outer = Outer(InnerLoop(net, method, second_order=True), meta, schedule(config), choose)
+        loop = InnerLoop(net, method, second_order=config.second_order)
+        outer = Outer(loop, meta, schedule(config), choose)
         return meta_train(
             Log(run, group, config, outer),
             lambda i: _task(config, data.train, i),
@@ -73,7 +74,8 @@ def as_json(config: SensorConfig) -> dict[str, Any]:
 
 
 def open_data(config: SensorConfig) -> Data:
-    """The windows of a run's people; only the training sees the chosen devices alone."""
+    """The windows of a run's people; training and validation see the chosen devices alone, so that
+    another device is unseen."""
     recordings = read_all(Path(config.data), config.columns)
     people = split_people(
         sorted({person(r.group) for r in recordings}),
@@ -85,12 +87,13 @@ def open_data(config: SensorConfig) -> Data:
         split: [r for r in recordings if person(r.group) in names]
         for split, names in people.items()
     }
-    own["train"] = [r for r in own["train"] if has_device(r.group, config.devices)]
-    if not own["train"]:
-        raise ValueError(
-            f"--devices are folders below the people of {config.data}, none of those who train has "
-            f"{', '.join(config.devices)}: name others."
-        )
+    for split, who in (("train", "train"), ("val", "validate")):
+        own[split] = [r for r in own[split] if has_device(r.group, config.devices)]
+        if not own[split]:
+            raise ValueError(
+                f"--devices are folders below the people of {config.data}, none of those who {who} "
+                f"has {', '.join(config.devices)}: name others."
+            )
     labels = {name for r in recordings if r.labels is not None for name in set(r.labels.tolist())}
     first = Windowing(
         recordings[0].columns, tuple(sorted(labels - {""})),

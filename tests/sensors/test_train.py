@@ -2,6 +2,7 @@
 device does what PyTorch does."""
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,10 @@ import pytest
 import torch
 
 import pmeta.sensors.train as module
+from pmeta.cli import main
 from pmeta.data.recordings.windows import Windowing
 from pmeta.device.binding import DeviceModel
+from pmeta.device.format import temperatures
 from pmeta.method.inner import InnerLoop
 from pmeta.sensors.config import SensorConfig
 from pmeta.sensors.people import evaluate
@@ -24,7 +27,7 @@ from pmeta.training.workers import Group
 from tests.helpers.recordings import ACTIVITIES, write_people
 
 TINY = SensorConfig(
-    channels=4, length=32, stride=16, n_shot=2, n_query=2, inner_steps=2, pooled_epochs=3, tasks=24,
+    channels=4, rate=100.0, length=32, stride=16, n_shot=2, n_query=2, inner_steps=2, pooled_epochs=3, tasks=24,
     epoch_tasks=12, val_draws=1, val_people=("p0",), test_people=("p1",), workers=1,
 )  # fmt: skip
 
@@ -51,10 +54,11 @@ def test_people_are_never_shared_between_splits(data: Path) -> None:
     assert opened.train.windowing.labels == tuple(sorted(ACTIVITIES))
 
 
-def test_only_the_training_is_limited_to_devices(data: Path) -> None:
+def test_neither_training_nor_validation_sees_other_devices(data: Path) -> None:
     opened = open_data(dataclasses.replace(TINY, data=str(data), devices=("phone",)))
-    assert all(g.endswith("/phone") for g in opened.train.groups)
-    assert "p0/watch" in opened.val.groups
+    assert all(g.endswith("/phone") for g in opened.train.groups + opened.val.groups)
+    assert opened.test
+    assert "p1/watch" in opened.test.groups
     with pytest.raises(ValueError, match="none of those who train has ring"):
         open_data(dataclasses.replace(TINY, data=str(data), devices=("ring",)))
 
@@ -123,6 +127,21 @@ def test_the_file_on_the_device_adapts_as_pytorch_does(run: SensorConfig) -> Non
     for name, got in model.weights().items():
         distance = np.linalg.norm(got - w[name].numpy()) / np.linalg.norm(w[name].numpy())
         assert distance < 1e-4, name
+
+
+def test_a_calibrated_run_gives_a_file_that_knows_how_sure_it_may_be(run: SensorConfig) -> None:
+    assert not temperatures(export_run(run.out).data)
+    assert main(["calibrate", run.out, "--workers", "1"]) == 0
+    kept = json.loads((Path(run.out) / "calibration.json").read_text())
+    assert [s["n_shot"] for s in kept["shots"]] == [1, 2, 5, 10]
+    exported = export_run(run.out).data
+    np.testing.assert_allclose(temperatures(exported), kept["temperatures"], rtol=1e-6)
+    model = DeviceModel(exported)
+    x = np.random.default_rng(0).normal(size=(4, 3, 32)).astype(np.float32)
+    model.adapt(x, np.array([0, 0, 1, 2]))
+    z = model.scores(x) / kept["temperatures"][0]  # the least that a class has is one window
+    p = np.exp(z) / np.exp(z).sum(1, keepdims=True)
+    np.testing.assert_allclose(model.predict(x).probabilities, p, atol=1e-5)
 
 
 def test_who_validates_is_drawn_by_the_seed_unless_named() -> None:

@@ -76,7 +76,7 @@ def calibrate(group: Group, config: EvaluateConfig) -> dict[str, Any]:
     }
 
 
-def measured(results: Sequence[TaskResult]) -> dict[str, Any]:
+def measured(results: Sequence[TaskResult | Judged]) -> dict[str, Any]:
     """The temperature of the even tasks; the calibration error of the odd ones, and its bins."""
     fitted, other = judged(results[0::2]), judged(results[1::2])
     t = fit_temperature(fitted)
@@ -88,7 +88,7 @@ def measured(results: Sequence[TaskResult]) -> dict[str, Any]:
     }
 
 
-def judged(results: Iterable[TaskResult]) -> Judged:
+def judged(results: Iterable[TaskResult | Judged]) -> Judged:
     """The queries of some tasks."""
     results = list(results)
     return Judged(
