@@ -18,6 +18,7 @@ import itertools
 import json
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -147,22 +148,23 @@ def controls_of(config: SensorConfig, data: Data) -> tuple[dict[str, Score], dic
         run.save("pooled", starts[""], {"epochs": config.pooled_epochs})
     ways: dict[str, Score] = {}
     for name, w in starts.items():
-        ways[f"pooled{name}"] = lambda task, w=w: controls.pooled(net, w, task)
-        ways[f"prototypes{name}"] = lambda task, w=w: controls.prototypes(net, w, task)
+        ways[f"pooled{name}"] = partial(controls.pooled, net, w)
+        ways[f"prototypes{name}"] = partial(controls.prototypes, net, w)
     groups = range(len(data.val.groups))
     tasks = [personal_task(data.val, g, 1, i, config.n_shot) for g in groups for i in range(DRAWS)]
     for last in (True, False):
         title = f"fine-tuned, {'last layer' if last else 'all layers'}"
         for steps, (start, rate) in chosen(net, starts, tasks, last).items():
-            w = starts[start]
-            ways[f"{title}, {steps} steps"] = lambda task, w=w, r=rate, s=steps, h=last: (
-                controls.fine_tuned(net, w, task, r, h, s)[s]
-            )
+            ways[f"{title}, {steps} steps"] = partial(tuned, net, starts[start], last, rate, steps)
             print(f"{title}, {steps} steps: from pooled{start}, step size {rate}", flush=True)
     every = arena_of(net, meta, METHODS["maml"], Sample(data.train.shape))
     only = torch.tensor([layer == net.head for layer in net.layers]).repeat(len(meta.mask), 1)
     sizes = {"last layer": every(only), "all layers": every(torch.ones_like(meta.mask))}
     return ways, {way: size for way in ways for name, size in sizes.items() if name in way}
+
+
+def tuned(net: Network, w: Any, last: bool, rate: float, steps: int, task: PersonTask) -> float:
+    return controls.fine_tuned(net, w, task, rate, last, steps)[steps]
 
 
 def chosen(
