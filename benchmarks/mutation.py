@@ -1,41 +1,83 @@
 """Mutation testing of the engine's checks: how many small mistakes the tests of the engine notice.
 
-    python benchmarks/mutation.py [--sample N] [--seed S] [--only open.c:120]
+    python benchmarks/mutation.py [--sample N] [--seed S] [--only open.c:120] [--results FILE.json]
 
 One place of open.c, operands.c or run.c is changed at a time: a comparison, a sum, a constant, a
-condition that is left out, a return. The engine is compiled with it under AddressSanitizer and
-UBSan, and killed by the first of: the compiler; short runs of the fuzzer; the gradients
-against finite differences; the hand-made files of tests/device/test_engine_files.py. Prints the
-mutants that live, to be looked at, and the score.
+condition that is left out, a return. The engine is compiled with it, and killed by the first of:
+the compiler; a test in tests/device that fails, crashes or hangs; the runs of the fuzzer that are
+part of the tests, under AddressSanitizer and UBSan. All of them are tests that `make test` runs;
+of those that only open files, the files are noted once and opened again without pytest.
+A mutant that nothing can notice is listed in equivalent_mutants.json, with the reason, and does
+not count. Results are kept in a file after each mutant: the same command goes on where it ended,
+and begins anew when the engine or its tests have changed. Prints the mutants that live and the
+score.
+
+Python, torch and the exported models of the tests are loaded once; each mutant gets a copy of that
+process (fork).
 """
 
 import argparse
+import functools
+import hashlib
+import json
 import os
 import random
 import re
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from pmeta import device
 from pmeta.base import native
+from pmeta.base.files import write_atomically
+from pmeta.device import binding, calls
+from tests.helpers import device_files, device_models
 
 HERE = Path(__file__).parent.parent
 PROGRAMS = HERE / "tests" / "device" / "c"
 FILES = ("open.c", "operands.c", "run.c")
-FLAGS = ["-std=c99", "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-MODELS = (("signal", 2), ("depthwise-12", 1), ("squeeze", 1))
+SOURCES = (".c", ".h", ".py")
+EQUIVALENT = Path(__file__).parent / "equivalent_mutants.json"
+PLAIN = ("-std=c99", "-O1", "-fPIC", "-w")
+SANITIZED = (
+    *("-std=c99", "-O1", "-g", "-w"),
+    *("-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
+)
+FAST_TESTS = (
+    *("limits", "test_engine_files.py", "test_running.py", "test_prototypes.py"),
+    *("test_binding.py", "test_slots.py"),
+)
+SLOW_TESTS = ("test_memory_passes.py", "test_stream.py", "test_golden.py")
+LEFT_OUT = (  # they compile an engine of their own, or have no part of these files in them
+    *(
+        "release_build",
+        "struct_of_python",
+        "version_is",
+        "power_fails",
+        "wrong_save",
+        "cut_anywhere",
+    ),
+    *("100_tasks", "deep_network", "spoiled_drawings", "rule_for_steps", "a_little_wrong"),
+)
+SECONDS = 60
+"""The most that the tests of a mutant may take; unchanged they take a tenth."""
 RULES = (  # what is found, and what takes its place
     (r" <= ", " < "), (r" >= ", " > "), (r"(?<![-<]) > ", " >= "), (r" < ", " <= "),
     (r" == ", " != "), (r" != ", " == "), (r" && ", " || "), (r" \|\| ", " && "),
     (r"(?<=[\w)\]]) \+ ", " - "), (r"(?<=[\w)\]]) - ", " + "), (r"(?<=[\w)]) \* (?=[\w(])", " + "),
     (r" / ", " * "), (r" % ", " / "), (r"(?<=[ (])1(?=[ ;)])", "2"), (r"return 0;", "return 1;"),
     (r"(?<=if \()!", ""), (r"\(rounds - 1\)", "(rounds - 1) / 2"), (r"state_bytes", "arena_bytes"),
+    (r"(?<= if \()", "1 ? 0 : "),
 )  # fmt: skip
 
 
@@ -47,12 +89,16 @@ class Mutant(NamedTuple):
     text: str
     """The whole file."""
 
+    @property
+    def name(self) -> str:
+        return f"{self.file}:{self.line}: {self.new}"
+
 
 def mutants() -> Iterator[Mutant]:
     """All of them, in the order of the files; comments and messages are left alone."""
     for name in FILES:
-        text = (device.ENGINE / name).read_text()
-        for number, line in enumerate(text.split("\n")):
+        lines = (device.ENGINE / name).read_text().split("\n")
+        for number, line in enumerate(lines):
             code = re.sub(r"/\*.*|\".*?\"", lambda m: " " * len(m[0]), line)
             is_label = "case PMETA_" in line and "return" not in line
             if line.startswith((" *", "#", "/*")) or is_label:
@@ -60,84 +106,200 @@ def mutants() -> Iterator[Mutant]:
             for rule, new in RULES:
                 for found in re.finditer(rule, code):
                     changed = line[: found.start()] + new + line[found.end() :]
-                    lines = text.split("\n")
-                    lines[number] = changed
-                    yield Mutant(name, number + 1, line.strip(), changed.strip(), "\n".join(lines))
+                    text = "\n".join([*lines[:number], changed, *lines[number + 1 :]])
+                    yield Mutant(name, number + 1, line.strip(), changed.strip(), text)
+
+
+class Noted:
+    """A plugin of pytest: the first test that failed."""
+
+    failed = ""
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed and not self.failed:
+            self.failed = report.nodeid.removeprefix("tests/device/")
+
+
+def tests_fail(names: tuple[str, ...]) -> str:
+    """Run files of tests/device in this process up to the first failure: its name."""
+    noted = Noted()
+    files = [f"tests/device/{name}" for name in names]
+    unwanted = " or ".join(LEFT_OUT)
+    options = ["-qx", "-p", "no:cacheprovider", "-p", "no:randomly", "-k", f"not ({unwanted})"]
+    code = pytest.main([*options, *files], plugins=[noted])
+    return noted.failed or ("" if code == 0 else f"pytest ended with {code}")
+
+
+def in_a_copy(f: Callable[[], str]) -> str:
+    """What f says in a copy of this process, whose output is thrown away; or how the copy ended."""
+    inside, outside = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(inside)
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1), os.dup2(nowhere, 2)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(SECONDS)
+        try:
+            os.write(outside, f().encode()[:4000])
+        finally:
+            os._exit(0)
+    os.close(outside)
+    with os.fdopen(inside, "rb") as pipe:
+        said = pipe.read().decode()
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        stopped = os.WTERMSIG(status) == signal.SIGALRM
+        return f"no end in {SECONDS} s" if stopped else f"signal {os.WTERMSIG(status)}"
+    return said
 
 
 class Bench:
-    """The engine compiled once, and what the unchanged one says."""
+    """The unchanged engine in object files, and the tests loaded."""
 
     def __init__(self, folder: Path):
         self.folder = folder
-        self.models = [folder / f"{kind}-{batch}" for kind, batch in MODELS]
-        self._write_models()
-        self.objects = {}
-        for source in native.sources(device.ENGINE):
-            self.objects[source.name] = self._compiled(source, folder / f"{source.stem}.o")
-        for name in ("fuzz", "gradients"):
-            self.objects[f"{name}.c"] = self._compiled(PROGRAMS / f"{name}.c", folder / f"{name}.o")
+        self.plain = self._objects(PLAIN, folder / "plain")
+        self.sanitized = self._objects(SANITIZED, folder / "sanitized")
+        fuzz = folder / "fuzz.o"
+        self._compile(SANITIZED, PROGRAMS / "fuzz.c", fuzz)
+        self.sanitized["fuzz.c"] = fuzz
+        self._load_tests()
 
-    def _write_models(self) -> None:
-        from tests.helpers.device_models import case
+    def _objects(self, flags: tuple[str, ...], folder: Path) -> dict[str, Path]:
+        folder.mkdir()
+        made = {
+            source.name: folder / f"{source.stem}.o" for source in native.sources(device.ENGINE)
+        }
+        for name, target in made.items():
+            self._compile(flags, device.ENGINE / name, target)
+        return made
 
-        for (kind, batch), path in zip(MODELS, self.models, strict=True):
-            raw = kind == "depthwise-12"
-            path.write_bytes(case(kind, "pmeta", seed=22, raw=raw, batch=batch).exported.data)
-
-    def _compiled(self, source: Path, target: Path) -> Path:
-        include = [f"-I{device.ENGINE}", f"-I{PROGRAMS}", "-fPIC", "-w"]
-        command = [native.compiler(), *FLAGS, *include, "-c", str(source), "-o", str(target)]
+    def _compile(self, flags: tuple[str, ...], source: Path, target: Path) -> None:
+        include = (f"-I{device.ENGINE}", f"-I{PROGRAMS}")
+        command = [native.compiler(), *flags, *include, "-c", str(source), "-o", str(target)]
         subprocess.run(command, check=True, capture_output=True)
+
+    def _link(self, flags: tuple[str, ...], objects: dict[str, Path], target: Path) -> Path:
+        parts = map(str, objects.values())
+        subprocess.run([native.compiler(), *flags, "-o", str(target), *parts, "-lm"], check=True)
         return target
+
+    def _load_tests(self) -> None:
+        """Run all tests once, unchanged: they must hold, and leave their models in memory."""
+        device_models.case = remembered(device_models.case)
+        self._use(self._link((*PLAIN, "-shared"), self.plain, self.folder / "unchanged.so"))
+        self.asked: dict[tuple[Callable[[bytes], float], bytes], float] = {}
+        device_files.opens = self._recorded(device_files.opens)  # type: ignore[assignment]
+        device_files.work = self._recorded(device_files.work)  # type: ignore[assignment]
+        from tests.device.test_engine import HOSTILE, HOSTILE_FILES, hostile
+
+        self.fuzzed = []
+        for kind, batch in HOSTILE:
+            path = self.folder / f"{kind}-{batch}"
+            path.write_bytes(hostile(kind, batch))
+            self.fuzzed.append([str(path), *map(str, HOSTILE_FILES)])
+        if failed := tests_fail(FAST_TESTS):
+            raise SystemExit(f"the unchanged engine fails {failed}")
+
+    def _recorded(self, f: Callable[[bytes], float]) -> Callable[[bytes], float]:
+        """Note what the tests of tests/device/limits ask: each of them holds the answer."""
+
+        def call(data: bytes) -> float:
+            self.asked[f, data] = f(data)
+            return self.asked[f, data]
+
+        return call
+
+    def _answers_differ(self) -> str:
+        """The questions of tests/device/limits once more, without pytest."""
+        for number, ((f, data), answer) in enumerate(self.asked.items()):
+            try:
+                if f(data) != answer:
+                    return f"limits::file {number}"
+            except AssertionError:
+                return f"limits::file {number}"
+        return ""
+
+    def _use(self, built: Path) -> None:
+        lib = calls.library(built)
+        binding.library = lambda: lib  # type: ignore[assignment]
 
     def killed_by(self, m: Mutant) -> str:
         """Which of the tests notices a mutant; empty: none."""
         changed = self.folder / m.file
         changed.write_text(m.text)
+        new = self.folder / "mutant.o"
         try:
-            new = self._compiled(changed, self.folder / "mutant.o")
+            self._compile(PLAIN, changed, new)
         except subprocess.CalledProcessError:
             return "compiler"
-        engine = {p.name for p in native.sources(device.ENGINE)}
-        objects = [str(new if n == m.file else self.objects[n]) for n in sorted(engine)]
-        fuzz = self._linked("fuzz", objects)
-        for i, path in enumerate(self.models):
-            if self._fails([str(fuzz), str(path), "1500", "60", str(1 + i)]):
+        flags, objects = (*PLAIN, "-shared"), {**self.plain, m.file: new}
+        built = self._link(flags, objects, self.folder / "mutant.so")
+
+        def noticed(names: tuple[str, ...]) -> str:
+            def tests() -> str:
+                self._use(built)
+                return self._answers_differ() or tests_fail(names)
+
+            return in_a_copy(tests)
+
+        return noticed(FAST_TESTS) or self._fuzzed(m) or noticed(SLOW_TESTS)
+
+    def _fuzzed(self, m: Mutant) -> str:
+        new = self.folder / "sanitized.o"
+        self._compile(SANITIZED, self.folder / m.file, new)
+        fuzz = self._link(SANITIZED, {**self.sanitized, m.file: new}, self.folder / "fuzz")
+        for arguments in self.fuzzed:
+            try:
+                done = subprocess.run([str(fuzz), *arguments], capture_output=True, timeout=SECONDS)
+            except subprocess.TimeoutExpired:
                 return "fuzzer"
-        if self._fails([str(self._linked("gradients", objects))]):
-            return "gradients"
-        return "files" if self._files_fail(m) else ""
+            if done.returncode:
+                return "fuzzer"
+        return ""
 
-    def _linked(self, program: str, objects: list[str]) -> Path:
-        target = self.folder / program
-        parts = [str(self.objects[f"{program}.c"]), *objects]
-        subprocess.run([native.compiler(), *FLAGS, "-o", str(target), *parts, "-lm"], check=True)
-        return target
 
-    def _fails(self, command: list[str]) -> bool:
+def remembered(f: Callable[..., Any]) -> Callable[..., Any]:
+    """f with a memory, for arguments that can be a key."""
+    cached = functools.cache(f)
+
+    @functools.wraps(f)
+    def call(*args: Any, **more: Any) -> Any:
         try:
-            return subprocess.run(command, capture_output=True, timeout=120).returncode != 0
-        except subprocess.TimeoutExpired:
-            return True
+            return cached(*args, **more)
+        except TypeError:
+            return f(*args, **more)
 
-    def _files_fail(self, m: Mutant) -> bool:
-        """The tests in Python, with an engine that is compiled anew."""
-        sources = [p for p in native.sources(device.ENGINE) if p.name != m.file]
-        library = self.folder / "mutant.so"
-        flags = ("-std=c99", "-O1", "-fPIC", f"-I{device.ENGINE}", "-w")
-        native.compile_library(library, [*sources, self.folder / m.file], flags)
-        code = (
-            "import sys, pytest\nfrom pathlib import Path\n"
-            "from pmeta.device import binding, calls\n"
-            "lib = calls.library(Path(sys.argv[1]))\nbinding.library = lambda: lib\n"
-            "sys.exit(pytest.main(['-qx', '-p', 'no:cacheprovider', *sys.argv[2:]]))\n"
-        )
-        tests = [f"tests/device/{name}.py" for name in ("test_engine_files", "test_running")]
-        env = {**os.environ, "PYTHONPATH": str(HERE)}
-        command = [sys.executable, "-c", code, str(library), *tests]
-        done = subprocess.run(command, cwd=HERE, env=env, capture_output=True, timeout=600)
-        return done.returncode != 0
+    return call
+
+
+def fingerprint() -> str:
+    """Of the engine and of its tests: results are good for both as they are."""
+    folders = (device.ENGINE, HERE / "tests" / "device", HERE / "tests" / "helpers")
+    files = sorted(p for folder in folders for p in folder.rglob("*.*") if p.suffix in SOURCES)
+    return hashlib.sha256(b"".join(p.read_bytes() for p in files)).hexdigest()[:16]
+
+
+def run(chosen: list[Mutant], results: Path | None) -> dict[str, str]:
+    """What killed each mutant, by its name; those of the file are not run again."""
+    kept = json.loads(results.read_text()) if results and results.exists() else {}
+    now = fingerprint()
+    killed: dict[str, str] = kept["killed"] if kept.get("fingerprint") == now else {}
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(Path(folder))
+        for i, m in enumerate(chosen, start=1):
+            if m.name in killed:
+                continue
+            start = time.perf_counter()
+            killed[m.name] = bench.killed_by(m)
+            seconds = time.perf_counter() - start
+            by = killed[m.name] or "LIVES"
+            print(f"{i} of {len(chosen)}, {seconds:.1f} s, {m.name}: {by}", flush=True)
+            if results:
+                text = json.dumps({"fingerprint": now, "killed": killed}, indent=1)
+                write_atomically(results, text.encode())
+    return killed
 
 
 def main() -> None:
@@ -145,20 +307,31 @@ def main() -> None:
     parser.add_argument("--sample", type=int, default=0, help="so many, drawn at random (0: all)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="FILE:LINE")
+    parser.add_argument("--results", type=Path, help="a JSON file to go on from")
     args = parser.parse_args()
-    chosen = [m for m in mutants() if args.only in ("", f"{m.file}:{m.line}")]
+    chosen = [m for m in mutants() if args.only in ("", f"{m.file}:{m.line}", m.file)]
     if args.sample:
         chosen = random.Random(args.seed).sample(chosen, min(args.sample, len(chosen)))
-    killed = 0
-    with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(Path(folder))
-        for i, mutant in enumerate(chosen, start=1):
-            by = bench.killed_by(mutant)
-            killed += bool(by)
-            if not by:
-                print(f"lives: {mutant.file}:{mutant.line}\n  {mutant.old}\n  {mutant.new}")
-            print(f"{killed} of {i} killed ({by})", flush=True)
-    print(f"score {100 * killed / max(len(chosen), 1):.1f} % of {len(chosen)}")
+    known = {(e["file"], e["old"], e["new"]) for e in json.loads(EQUIVALENT.read_text())}
+    killed = run(chosen, args.results)
+    alive = [m for m in chosen if not killed[m.name]]
+    equivalent = [m for m in alive if (m.file, m.old, m.new) in known]
+    for m in alive:
+        if m not in equivalent:
+            print(f"lives: {m.file}:{m.line}\n  {m.old}\n  {m.new}")
+    for by, n in Counter(stage(killed[m.name]) for m in chosen).most_common():
+        print(f"{n:5} {by}")
+    counted = len(chosen) - len(equivalent)
+    score = 100 * (len(chosen) - len(alive)) / max(counted, 1)
+    print(
+        f"{len(chosen)} mutants, {len(equivalent)} equivalent; "
+        f"{len(chosen) - len(alive)} of {counted} killed: {score:.1f} %"
+    )
+
+
+def stage(by: str) -> str:
+    """The kind of a killer, to be counted."""
+    return by.partition("::")[0] or "nothing"
 
 
 if __name__ == "__main__":

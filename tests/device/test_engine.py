@@ -157,16 +157,21 @@ def test_fewer_classes_under_sanitizers(
     check(c, model.weights(), among(3))
 
 
-@pytest.mark.parametrize(
-    ("kind", "batch"),
-    [("depthwise-12", 1), ("depthwise-12", 2), ("signal", 2), ("mlp", 1), ("squeeze-v3", 1)],
-)
+HOSTILE = [("depthwise-12", 1), ("depthwise-12", 2), ("signal", 2), ("mlp", 1), ("squeeze-v3", 1)]
+"""Models that the fuzzer changes, and the size of their micro-batches."""
+HOSTILE_FILES = (1000, 20, 1)
+"""Files of each, seconds at most, seed."""
+
+
+def hostile(kind: str, batch: int) -> bytes:
+    return case(kind, "pmeta", seed=22, raw=kind == "depthwise-12", batch=batch).exported.data
+
+
+@pytest.mark.parametrize(("kind", "batch"), HOSTILE)
 def test_hostile_files(kind: str, batch: int, sanitized: dict[str, Path], tmp_path: Path) -> None:
     """A short run of the fuzzer; the long one is in benchmarks/fuzz.py."""
-    (tmp_path / "model").write_bytes(
-        case(kind, "pmeta", seed=22, raw=kind == "depthwise-12", batch=batch).exported.data
-    )
-    found = run(sanitized["fuzz"], tmp_path / "model", 1000, 20, 1).split()
+    (tmp_path / "model").write_bytes(hostile(kind, batch))
+    found = run(sanitized["fuzz"], tmp_path / "model", *HOSTILE_FILES).split()
     files, opened, ran = int(found[0]), int(found[2]), int(found[4])
     assert files > 100
     assert files > opened > 0

@@ -3,91 +3,30 @@
 What runs is as the format says, what could reach further is refused.
 """
 
-import struct
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from pmeta import device
 from pmeta.device import format as flatfile
-from pmeta.device.format import Constants, Contents, Geom, RawProgram
-from pmeta.device.instructions import LAYOUTS, RawInstr
+from pmeta.device.format import Geom
+from pmeta.device.instructions import RawInstr
+from tests.helpers.device_files import (
+    ADD,
+    IN_FILE,
+    INFER,
+    SAMPLE,
+    UPDATE,
+    refused,
+    step,
+    with_geom,
+    with_words,
+    written,
+)
 from tests.helpers.device_models import case
-
-IN_FILE, SAMPLE = 1 << 30, 2 << 30
-INFER = RawProgram(
-    first=0,
-    forward=1,
-    backward=0,
-    update=0,
-    output=0,
-    g_output=0,
-    acc=0,
-    acc_bytes=0,
-    arena_bytes=256,
-)
-ADD = RawInstr("add", at={"y": 0, "x": 4}, parameters={"count": 1})
-UPDATE = RawInstr(
-    "update", at={"w": 0, "acc": 4}, parameters={"layer": 0, "groups": 1, "depth": 1, "filters": 1}
-)
-
-
-def written(
-    programs: list[RawProgram], instrs: list[RawInstr], steps: int = 1, **header: int
-) -> bytes:
-    """One weight, one layer and samples of one number, unless the header says otherwise."""
-    constants = Constants()
-    constants.add("w", np.array([1.0, 1.0], "f4"))
-    sizes = {
-        "arena_bytes": 256,
-        "infer_bytes": 256,
-        "state_bytes": 4,
-        "input_type": 0,
-        "input_channels": 1,
-        "input_plane": 1,
-    }
-    fields = {**sizes, "outputs": 1, "rows": 1, "steps": steps, "layers": 1, "batch": 1, **header}
-    point = Geom(1, 1, 1, fields["outputs"], 1, 1, 1, 1, 1, 1, 0, 0, 1, 1, 1)
-    shape = [fields["input_channels"], fields["input_plane"]]
-    facts: dict[str, Any] = {
-        "input_shape": shape,
-        "state": [{"name": "w", "shape": [1]}],
-        "classes": [],
-    }
-    return flatfile.write(
-        Contents(
-            header=fields,
-            constants=constants,
-            scale=np.ones((2, fields["input_channels"])),
-            alpha=np.ones((steps, 1)),
-            steps=[1] * steps,
-            programs=programs,
-            instrs=instrs,
-            geoms=[point],
-            copies=[(constants.offsets["w"], 0, 4)],
-            facts=facts,
-        )
-    )
-
-
-def step(
-    forward: RawInstr = ADD,
-    backward: RawInstr = ADD,
-    update: RawInstr = UPDATE,
-    merge: RawInstr = ADD,
-) -> bytes:
-    """Inference, and a step of one instruction in each section."""
-    program = INFER._replace(first=1, backward=1, update=1, merge=1, g_output=8)
-    return written([INFER, program], [ADD, forward, backward, update, merge])
-
-
-def refused(data: bytes) -> None:
-    with pytest.raises(device.EngineError, match="does not fit"):
-        device.DeviceModel(data)
 
 
 def test_such_a_file_runs() -> None:
@@ -175,12 +114,6 @@ def slow() -> bytes:
     return written([program, INFER._replace(first=100)], [*[loop, add] * 50, ADD], **sizes)
 
 
-def with_geom(data: bytes, geom: Geom) -> bytes:
-    at = flatfile.header(data)["at_geoms"]
-    words = np.asarray([*geom, 0], "<u4").tobytes()
-    return flatfile.seal(data[:at] + words + data[at + len(words) :])
-
-
 def test_work_without_end_is_refused() -> None:
     """A file of a few hundred bytes that would run for years."""
     data = wide(taps=200, channels=700, side=400)
@@ -243,49 +176,6 @@ def test_ctrl_c_ends_a_call(tmp_path: Path) -> None:
     assert done.stdout == "interrupted\n", done.stderr
 
 
-def ends_at(instr: RawInstr, operand: str, size: int, rounds: int = 1) -> None:
-    """An operand of `size` bytes may end with the arena of 256 bytes, and not a byte further."""
-    stride = instr.step.get(operand, 0)
-    last = 256 - size - stride * (rounds - 1)
-    loop = [RawInstr("loop", parameters={"rounds": rounds, "body": 1})] if rounds > 1 else []
-    programs = [INFER._replace(forward=1 + len(loop)), INFER._replace(first=1 + len(loop))]
-    packed = operand in LAYOUTS[instr.op].marks["packed"]
-    for at, fits in ((last, True), (last + (1 if packed else 4), False)):
-        moved = instr._replace(at={**instr.at, operand: at})
-        data = written(programs, [*loop, moved, ADD])
-        if fits:
-            device.DeviceModel(data)
-        else:
-            refused(data)
-
-
-FC = RawInstr("fc", {"y": 0, "x": 0, "w": 0}, {}, {"outputs": 2, "inputs": 3, "rows": 2})
-
-
-def pool(op: str, **at: int) -> RawInstr:
-    return RawInstr(op, at=at, parameters={"geom": 0, "channels": 5})
-
-
-@pytest.mark.parametrize(
-    ("instr", "operand", "size", "rounds"),
-    [
-        (RawInstr("add", {"y": 0, "x": 0}, {"x": 8}, {"count": 3}), "x", 12, 5),
-        (RawInstr("add", {"y": 0, "x": 0}, {"y": 8}, {"count": 3}), "y", 12, 7),
-        (RawInstr("act", {"x": 0, "mask": 0}, {}, {"count": 9}), "mask", 2, 1),
-        (RawInstr("act_bw", {"g": 0, "mask": 0}, {}, {"count": 17}), "mask", 3, 1),
-        (pool("maxpool", y=0, x=0, index=0), "index", 2, 1),
-        (pool("maxpool_bw", gx=0, gy=0, index=0), "index", 2, 1),
-        (FC, "w", 24, 1),
-        (RawInstr("copy", {"y": 0, "x": 0}, {}, {"count": 3, "plane": 1}), "y", 12, 1),
-        (RawInstr("bias_bw", {"acc": 0, "gy": 0}, {}, {"channels": 3, "plane": 2}), "gy", 24, 1),
-    ],
-)
-def test_operands_end_with_their_memory(
-    instr: RawInstr, operand: str, size: int, rounds: int
-) -> None:
-    ends_at(instr, operand, size, rounds)
-
-
 def test_the_parts_of_a_conv_are_within_its_filters() -> None:
     """Two rounds of one filter each, of a conv that has one."""
     weight = IN_FILE + flatfile.HEADER_BYTES
@@ -302,8 +192,7 @@ def test_the_parts_of_a_conv_are_within_its_filters() -> None:
 
 def with_copy(offset: int, size: int) -> bytes:
     data = step()
-    at = flatfile.header(data)["at_copies"] + 4
-    return flatfile.seal(data[:at] + struct.pack("<II", offset, size) + data[at + 8 :])
+    return with_words(data, flatfile.header(data)["at_copies"] + 4, offset, size)
 
 
 def test_weights_are_copied_into_the_state_alone() -> None:
