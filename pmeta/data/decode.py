@@ -62,11 +62,11 @@ def open_picture(data: bytes) -> Image.Image:
     """The header of a picture in one of our formats; the one place where a picture is opened.
 
     Raises PIL.UnidentifiedImageError for all else."""
-    return Image.open(io.BytesIO(data), formats=_formats())
+    return Image.open(io.BytesIO(data), formats=formats())
 
 
 @functools.cache
-def _formats() -> tuple[str, ...]:
+def formats() -> tuple[str, ...]:
     """FORMATS, and HEIF (the photos of many telephones) where pillow-heif is installed."""
     try:
         from pillow_heif import register_heif_opener

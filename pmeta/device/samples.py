@@ -185,7 +185,11 @@ def read_picture(path: Path, model: Reads) -> np.ndarray:
 
 
 def _no_picture(path: Path, is_picture: bool) -> ValueError:
+    from pmeta.data.decode import formats
+
     if path.suffix.lower() in (".heic", ".heif"):
+        if "HEIF" in formats():
+            return ValueError(f"{path} is a broken photo in HEIC: mend it or move it away.")
         return ValueError(
             f"{path} is a photo in HEIC, which needs the package pillow-heif: pip install "
             f"pillow-heif, or save it as JPEG."

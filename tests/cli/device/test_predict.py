@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 from pmeta import cli, device
+from pmeta.data import decode
 from tests.cli.device.test_adapt import ABSENT, NAMES, model, pictures, refused, run
 
 __all__ = ["model", "pictures", "refused"]
@@ -145,8 +146,41 @@ def test_mistakes(mine: Path, model: Path, pictures: Path, refuses) -> None:
     refuses("nowhere.png, which is not there", mine, pictures / "nowhere.png")
     (pictures / "notes.txt").write_text("no picture")
     refuses("notes.txt is no picture (JPEG, PNG", mine, pictures / "notes.txt")
+
+
+def test_a_photo_in_heic_without_the_package(
+    mine: Path, pictures: Path, refuses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decode, "formats", lambda: decode.FORMATS)
     (pictures / "photo.heic").write_bytes(b"\0\0\0\x18ftypheic")
     refuses("needs the package pillow-heif: pip install pillow-heif", mine, pictures / "photo.heic")
+
+
+def test_a_broken_photo_in_heic(mine: Path, pictures: Path, refuses) -> None:
+    pytest.importorskip("pillow_heif")
+    (pictures / "photo.heic").write_bytes(b"\0\0\0\x18ftypheic")
+    refuses("photo.heic is a broken photo in HEIC: mend it", mine, pictures / "photo.heic")
+
+
+def test_photos_in_heic(model: Path, pictures: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As telephones make them, where pillow-heif is installed: to learn from and to name."""
+    pillow_heif = pytest.importorskip("pillow_heif")
+    pillow_heif.register_heif_opener()
+    support, query = pictures / "support", pictures / "query/bee/0.png"
+    before = json.loads(run(capsys, model, "--support", support, "--query", query, "--json"))
+    for path in [*support.glob("*/*.png"), query]:
+        with Image.open(path) as image:
+            lossless = {"quality": -1, "chroma": 444, "matrix_coefficients": 0}
+            image.save(path.with_suffix(".HEIC"), **lossless)
+        path.unlink()
+    mine, photo = pictures / "mine.pmeta", query.with_suffix(".HEIC")
+    after = json.loads(
+        run(capsys, model, "--support", support, "--query", photo, "--save", mine, "--json")
+    )
+    assert after["losses"] == before["losses"]
+    assert after["predictions"]["0.HEIC"] == before["predictions"]["0.png"]
+    named = json.loads(predict(capsys, mine, photo, "--json"))["predictions"]
+    assert named == {str(photo): after["predictions"]["0.HEIC"]}
 
 
 def test_a_stray_file_is_named_and_passed_over(
