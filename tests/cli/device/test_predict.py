@@ -170,8 +170,8 @@ def test_photos_in_heic(model: Path, pictures: Path, capsys: pytest.CaptureFixtu
     before = json.loads(run(capsys, model, "--support", support, "--query", query, "--json"))
     for path in [*support.glob("*/*.png"), query]:
         with Image.open(path) as image:
-            lossless = {"quality": -1, "chroma": 444, "matrix_coefficients": 0}
-            image.save(path.with_suffix(".HEIC"), **lossless)
+            to = path.with_suffix(".HEIC")
+            image.save(to, quality=-1, chroma=444, matrix_coefficients=0)  # without loss
         path.unlink()
     mine, photo = pictures / "mine.pmeta", query.with_suffix(".HEIC")
     after = json.loads(
