@@ -82,6 +82,9 @@ def test_figures_of_the_model_that_is_recommended():
     one, memory = card["evaluation"]["accuracy"], card["files"][0]["arena_bytes"] / 1e6
     said = f"{one:.0f} % right from 1 photo of each and {five['steps'][0]:.0f} % from 5"
     assert f"{said}, in {memory:.2f} MB" in README
+    picture = (ROOT / "docs/overview.svg").read_text()
+    assert f"{memory:.2f} MB, the model that ships" in picture
+    assert f"one file, {card['files'][0]['bytes'] / 1e6:.2f} MB" in picture
 
 
 def test_it_is_short_and_shows_the_commands_that_are_tested_here():
