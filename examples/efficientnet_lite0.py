@@ -28,8 +28,8 @@ from pmeta.method.outer import Outer, Schedule
 from pmeta.network.efficientnet import SCALE, SHIFT, efficientnet_lite0
 from pmeta.network.layers import Network, Weights
 from pmeta.network.take_in import take_in
-from pmeta.training.config import parse_bytes
 from pmeta.training.features import cache_features, cut, lowest_stage, sample_features
+from pmeta.training.settings import parse_bytes
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from pmeta.base.console import Console
 from pmeta.cli.people import evaluate_people
 from pmeta.rl.evaluate import ReturnSummary
 from pmeta.training import workers
-from pmeta.training.evaluate import Summary
+from pmeta.training.evaluate import CostSummary, Summary
 from pmeta.training.restore import EvaluateConfig, evaluate
 from pmeta.training.run_folder import open_run, plain, write_json
 
@@ -110,9 +110,7 @@ def show_policy(config: EvaluateConfig, layers: list[str], s: ReturnSummary) -> 
     _show_costs(Console(), "peak memory, exact, with the episodes kept", layers, s)
 
 
-def _show_costs(
-    console: Console, exact: str, layers: list[str], s: Summary | ReturnSummary
-) -> None:
+def _show_costs(console: Console, exact: str, layers: list[str], s: CostSummary) -> None:
     """Memory and MACs, and which share of each layer each step updates."""
     costs = Table("a task", "mean", "worst")
     for name, mean, worst in (

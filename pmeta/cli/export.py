@@ -18,9 +18,9 @@ from pmeta.device import DeviceModel
 from pmeta.device import format as flatfile
 from pmeta.firmware import c_text
 from pmeta.training.calibration import temperatures
-from pmeta.training.config import parse_bytes
 from pmeta.training.restore import load, restore
 from pmeta.training.run_folder import open_run
+from pmeta.training.settings import parse_bytes
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class ExportConfig:
     model: str = ""
     """Of a run with a network of your own: FILE.py:FUNCTION, which makes it."""
     classes: int | None = None
-    """Tell up to this many classes apart: the meta-trained outputs in turn, again and again.
+    """Tell up to this many classes apart: the meta-trained outputs, repeated cyclically.
 
     None: the outputs of training as they are.
     """

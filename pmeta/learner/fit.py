@@ -10,13 +10,13 @@ from pmeta.learner.log import LossLog
 from pmeta.method.meta_gradient import AnyTask
 from pmeta.method.methods import METHODS, Method
 from pmeta.method.outer import Outer
-from pmeta.training.config import ImageConfig, defaults
+from pmeta.training.config import ImageConfig
 from pmeta.training.evaluate import TaskResult, evaluate_task
 from pmeta.training.log import Log
-from pmeta.training.loop import meta_train
+from pmeta.training.loop import meta_train, schedule
 from pmeta.training.own.model import write_network
-from pmeta.training.run_folder import Run
-from pmeta.training.train import MAY_DIFFER, schedule
+from pmeta.training.run_folder import Run, usual
+from pmeta.training.train import MAY_DIFFER
 from pmeta.training.workers import Group
 
 if TYPE_CHECKING:  # the learner imports this file
@@ -68,7 +68,7 @@ def fit_run(
     """Train, or go on with, the run in `config.out`; what is known of its best checkpoint."""
     with Run(config.out) as run:
         if group.rank == 0:
-            run.start(dataclasses.asdict(config), MAY_DIFFER, defaults(config))
+            run.start(dataclasses.asdict(config), MAY_DIFFER, usual(config))
             write_network(run, learner.net)
         loop = dataclasses.replace(learner.loop, second_order=True)
         outer = Outer(loop, learner.meta, schedule(config), learner.choose(config.freeze_below))

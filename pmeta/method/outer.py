@@ -181,17 +181,20 @@ class Outer:
         self.frozen = bool(state["frozen"])
 
 
-def check_alike(state: dict[str, Tensor], like: dict[str, Tensor]) -> None:
+def check_alike(state: dict[str, Tensor], like: dict[str, Tensor], what: str = "training") -> None:
     """Raise ValueError unless a checkpoint has the tensors of `like`, of their shapes, finite."""
     for name, wanted in like.items():
         found = tuple(state[name].shape) if name in state else "nothing"
         if found != tuple(wanted.shape):
             raise ValueError(
-                f"a checkpoint fits its training, where {name} has the shape "
+                f"a checkpoint fits its {what}, where {name} has the shape "
                 f"{tuple(wanted.shape)}, got {found}: give one that was written for the same."
             )
         if not state[name].isfinite().all():
-            raise ValueError(f"numbers of a checkpoint are finite, {name} of this one is not.")
+            raise ValueError(
+                f"numbers of a checkpoint are finite, {name} of this one is not: train again, with "
+                "a smaller lr."
+            )
 
 
 def adam_step(

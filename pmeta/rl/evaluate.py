@@ -10,7 +10,7 @@ from torch import Tensor
 from pmeta.method.inner import InnerLoop
 from pmeta.method.learned import Meta
 from pmeta.rl.outer import Batch
-from pmeta.training.evaluate import ci95, cost_of_tasks, task_cost
+from pmeta.training.evaluate import CostSummary, ci95, cost_of_tasks, task_cost
 
 
 class TaskReturn(NamedTuple):
@@ -45,10 +45,9 @@ def task_returns(loop: InnerLoop, meta: Meta, data: Batch) -> list[TaskReturn]:
 
 
 @dataclass(frozen=True)
-class ReturnSummary:
-    """The mean over tasks, as in the paper's Table 3, and the worst task."""
+class ReturnSummary(CostSummary):
+    """The mean over tasks, as in the paper's Table 3; the exact memory with the episodes kept."""
 
-    tasks: int
     before: float
     """Return without adaptation."""
     before_ci95: float
@@ -61,30 +60,15 @@ class ReturnSummary:
     """Return after adaptation in the first half of the steps: others end an episode of navigation
     after 100."""
     first_half_ci95: float
-    memory_mb: float
-    """Mean over tasks of the peak, in the paper's accounting."""
-    worst_memory_mb: float
-    exact_memory_mb: float
-    """With the episodes that are kept for the baseline."""
-    worst_exact_memory_mb: float
-    gmac: float
-    """One adaptation step over all episodes."""
-    worst_gmac: float
-    update_ratios: list[list[float]]
-    """Mean over tasks, a row for each step, a column for each layer."""
 
 
 def summarise(results: Iterable[TaskReturn]) -> ReturnSummary:
     """Mean, CI95 and worst."""
     results = list(results)
-    columns = (
-        [r.before for r in results],
-        [r.after for r in results],
-        [r.first_half for r in results],
-    )
-    before, after, half = (torch.tensor(column, dtype=torch.float64) for column in columns)
+    rows = [(r.before, r.after, r.first_half) for r in results]
+    before, after, half = torch.tensor(rows, dtype=torch.float64).T.contiguous()
     return ReturnSummary(
-        tasks=len(results),
+        **cost_of_tasks(results),
         before=float(before.mean()),
         before_ci95=ci95(before),
         after=float(after.mean()),
@@ -92,6 +76,4 @@ def summarise(results: Iterable[TaskReturn]) -> ReturnSummary:
         after_median=float(after.median()),
         first_half=float(half.mean()),
         first_half_ci95=ci95(half),
-        **cost_of_tasks(results),
-        update_ratios=torch.stack([r.ratios for r in results]).mean(0).tolist(),
     )

@@ -1,10 +1,9 @@
 """The log of a training run of policies: returns in place of accuracies."""
 
-import time
 from typing import Any, NamedTuple
 
 from pmeta.rl.evaluate import summarise
-from pmeta.training.log import Log
+from pmeta.training.log import COSTS, Log
 
 
 class Returns(NamedTuple):
@@ -25,16 +24,8 @@ class RLLog(Log):
     """The record of one run. All processes keep it, process 0 writes and shows it."""
 
     sums = ("before", "after", "tasks", "kl", "gain", "step", "skipped")
-    scalars = (
-        "before",
-        "after",
-        "val_before",
-        "val_after",
-        "memory_mb",
-        "exact_memory_mb",
-        "gmac",
-        "kl",
-    )
+    scalars = ("before", "after", "val_before", "val_after", *COSTS, "kl")
+    kept = ("epoch", "tasks", "val_before", "val_after", "val_ci95", *COSTS)
 
     def status(self) -> str:
         """The line beside the progress bar."""
@@ -45,42 +36,26 @@ class RLLog(Log):
             parts.append(f"memory {self.cost.memory_mb:.2f} MB")
         return "  ".join(parts)
 
-    def epoch(self, results: list[Any]) -> None:
-        """Log a validation, and keep the model if it is the best so far among those whose layers
-        are chosen."""
+    def figures(self, results: list[Any]) -> dict[str, Any]:
+        """What the epoch and its validation showed, but for the costs."""
         summary = summarise(results)
         updates = max(1, round(self.since_epoch["tasks"] / self.config.meta_batch))
-        record: dict[str, Any] = {
+        return {
             "epoch": self.outer.done,
-            "tasks": self.tasks_done,
             "before": self._mean("before"),
             "after": self._mean("after"),
             **{key: self.since_epoch[key] / updates for key in ("kl", "gain", "step")},
             "val_before": summary.before,
             "val_after": summary.after,
             "val_ci95": summary.after_ci95,
-            "memory_mb": summary.memory_mb,
-            "exact_memory_mb": summary.exact_memory_mb,
-            "gmac": summary.gmac,
-            "frozen": self.outer.frozen,
-            "alpha": self.outer.meta.alpha.tolist(),
             "std": self.outer.meta.w["log_std"].exp().tolist(),
-            "seconds": round(time.monotonic() - self.started, 1),
         }
-        self.since_epoch = dict.fromkeys(self.sums, 0)
-        if self.outer.frozen and (not self.best or summary.after > self.best["val_after"]):
-            keys = (
-                "epoch",
-                "tasks",
-                "val_before",
-                "val_after",
-                "val_ci95",
-                "memory_mb",
-                "exact_memory_mb",
-                "gmac",
-            )
-            self.best = {key: record[key] for key in keys}
-        self.keep(record)
+
+    def is_better(self, record: dict[str, Any]) -> bool:
+        return record["val_after"] > self.best["val_after"]
+
+    def about_model(self) -> dict[str, Any]:
+        return {}  # a policy has a head and an input of its own
 
     def line(self, r: dict[str, Any]) -> str:
         """One line for a validation."""

@@ -24,12 +24,7 @@ def restore(path: str) -> tuple[RLConfig, Env, Network, Meta]:
     """The settings of a run, and the policy of its best checkpoint; layers with alpha = 0 are left
     alone altogether."""
     run = Run(path)
-    config, best = run.settings(RLConfig), run.load("best")
-    if best is None:
-        raise ValueError(
-            f"{path} has no best model yet: it is chosen when the layers are; go on with pmeta "
-            "train."
-        )
+    config, best = run.settings(RLConfig), run.best()
     env = make_env(config)
     net, meta = build(config, env)
     meta = restored(meta, best.tensors)

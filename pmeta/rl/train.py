@@ -11,7 +11,7 @@ from pmeta.base.errors import DivergedError
 from pmeta.method.inner import InnerLoop
 from pmeta.method.learned import Meta, init_meta
 from pmeta.method.memory_budget import live_cost
-from pmeta.method.outer import Outer, Schedule
+from pmeta.method.outer import Outer
 from pmeta.network.backbones import MLPPolicy
 from pmeta.network.layers import Network
 from pmeta.network.take_in import take_in
@@ -22,9 +22,9 @@ from pmeta.rl.log import Returns, RLLog
 from pmeta.rl.navigation import Navigation
 from pmeta.rl.outer import Batch, collect, outer_update
 from pmeta.rl.policy import Env, initialise, policy_gradient
-from pmeta.training.config import defaults
+from pmeta.training.loop import schedule
 from pmeta.training.own.budget import Sample, budget_choice
-from pmeta.training.run_folder import Run
+from pmeta.training.run_folder import Run, usual
 from pmeta.training.workers import Group
 
 MAY_DIFFER = ("out", "workers", "tensorboard")
@@ -46,7 +46,7 @@ def train(group: Group, config: RLConfig) -> dict[str, Any]:
     torch.set_num_threads(1)  # the matrices are small: --workers uses the other cores better
     with Run(config.out) as run:
         if group.rank == 0:
-            run.start(dataclasses.asdict(config), MAY_DIFFER, defaults(config))
+            run.start(dataclasses.asdict(config), MAY_DIFFER, usual(config))
         env = make_env(config)
         net, meta = build(config, env)
         choose = budget_choice(
@@ -88,23 +88,12 @@ def make_env(config: RLConfig) -> Env:
 
 
 def build(config: RLConfig, env: Env) -> tuple[Network, Meta]:
-    """The policy of a run, and what is trained of it as it is before the training. A sample is an
-    episode."""
+    """The policy of a run, and its initial parameters. A sample is an episode."""
     generator = torch.Generator().manual_seed(config.seed)
     policy = MLPPolicy(env.obs_size, env.act_size)
     initialise(policy, generator)
     net = take_in(policy, torch.zeros(1, config.horizon, env.obs_size), extra=("log_std",))
     return net, init_meta(net, config.method_row(), config.inner_steps, config.alpha_0, generator)
-
-
-def schedule(config: RLConfig) -> Schedule:
-    """The settings of the step sizes, where a memory budget takes the place of the penalty; the
-    trust region moves the rest."""
-    names = ("alpha_lr", "lam", "warm_up", "freeze_at", "freeze_below")
-    settings = {name: getattr(config, name) for name in names} | (
-        {"lam": 0.0} if config.memory_budget else {}
-    )
-    return Schedule(config.epochs, **settings)
 
 
 def run_tasks(

@@ -27,12 +27,7 @@ class Trained(NamedTuple):
 def load(path: str) -> Trained:
     """The best model of a run folder."""
     run = Run(path)
-    config, best = run.settings(SensorConfig), run.load("best")
-    if best is None:
-        raise ValueError(
-            f"{path} has no best model yet: it is chosen from the validations after --freeze-at; "
-            "go on with pmeta train."
-        )
+    config, best = run.settings(SensorConfig), run.best()
     try:
         windowing = Windowing.from_facts(json.loads((run.path / "windows.json").read_text()))
     except (OSError, ValueError, TypeError) as error:

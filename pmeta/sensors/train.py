@@ -9,7 +9,7 @@ import torch
 from pmeta.data.recordings.windows import Windowing
 from pmeta.method.inner import InnerLoop
 from pmeta.method.learned import Meta, init_meta
-from pmeta.method.outer import Outer, Schedule
+from pmeta.method.outer import Outer
 from pmeta.method.step_sizes import freeze
 from pmeta.network.backbones import initialise
 from pmeta.network.layers import Network
@@ -21,7 +21,7 @@ from pmeta.sensors.pooled import train_pooled
 from pmeta.sensors.sets import WindowSet, fitted, person, read_all, split_people, window_set
 from pmeta.sensors.tasks import person_task
 from pmeta.training.log import Log
-from pmeta.training.loop import meta_train
+from pmeta.training.loop import meta_train, schedule
 from pmeta.training.own.budget import Sample, budget_choice
 from pmeta.training.run_folder import Run, write_json
 from pmeta.training.workers import Group
@@ -138,14 +138,6 @@ def start(run: Run, config: SensorConfig, net: Network, data: Data) -> dict[str,
     w = train_pooled(net, net.weights(), data.train, epochs, lr, config.seed)
     run.save("pooled", w, {"epochs": config.pooled_epochs})
     return w
-
-
-def schedule(config: SensorConfig) -> Schedule:
-    """The settings of the outer loop; a memory budget takes the place of the penalty."""
-    shared = {
-        f.name: getattr(config, f.name) for f in dataclasses.fields(Schedule) if f.name != "updates"
-    }
-    return Schedule(config.updates, **shared | ({"lam": 0.0} if config.memory_budget else {}))
 
 
 def _task(config: SensorConfig, windows: WindowSet, i: int) -> Any:

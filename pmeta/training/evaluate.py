@@ -15,9 +15,7 @@ from pmeta.cost.memory import peak_words
 from pmeta.cost.ops import MB, WORD
 from pmeta.method.inner import InnerLoop, Scores
 from pmeta.method.learned import Meta
-from pmeta.method.methods import Method
 from pmeta.method.step_sizes import updated_layers
-from pmeta.network.layers import Network
 from pmeta.network.tape import forward
 
 
@@ -39,11 +37,6 @@ class TaskResult(NamedTuple):
     """Of the queries. (n, classes)"""
     labels: np.ndarray = np.empty(0, int)
     """Their classes. (n,)"""
-
-
-def evaluation_loop(net: Network, method: Method, batch: int | None) -> InnerLoop:
-    """The inner loop of a device: micro-batches of `batch`, None for the whole support set."""
-    return InnerLoop(net, method, batch=batch)
 
 
 def evaluate_task(loop: InnerLoop, meta: Meta, task: tuple[Any, Any, Any, Any]) -> TaskResult:
@@ -87,9 +80,8 @@ def task_cost(
             name: _share(*scores[k][name], net.layers[net.index(name)].kind == "norm")
             for name in update
         }
-        macs.append(
-            samples * step_macs(net.ops, update, share, 1.0, attention)
-        )  # linear in the share of each layer
+        # linear in the share of each layer
+        macs.append(samples * step_macs(net.ops, update, share, 1.0, attention))
         for name in update:
             ratios[k, net.index(name)] = share[name]
     return max(peaks), max(exact), sum(macs) / len(macs), ratios
@@ -138,13 +130,10 @@ def _largest_rows(mu: Tensor) -> list[list[float]]:
 
 
 @dataclass(frozen=True)
-class Summary:
-    """The mean over tasks, as in the paper's Table 2, and the worst task."""
+class CostSummary:
+    """What adapting took: the mean over tasks, and the worst task."""
 
     tasks: int
-    accuracy: float
-    """In percent."""
-    ci95: float
     memory_mb: float
     """Mean over tasks of the peak, in the paper's accounting."""
     worst_memory_mb: float
@@ -155,6 +144,15 @@ class Summary:
     worst_gmac: float
     update_ratios: list[list[float]]
     """Mean over tasks, a row for each step, a column for each layer."""
+
+
+@dataclass(frozen=True)
+class Summary(CostSummary):
+    """The mean over tasks, as in the paper's Table 2."""
+
+    accuracy: float
+    """In percent."""
+    ci95: float
     update_ratios_std: list[list[float]]
     loss: float = math.nan
     """Mean over the queries of all tasks."""
@@ -166,11 +164,9 @@ def summarise(results: Iterable[TaskResult]) -> Summary:
     accuracy = torch.tensor([float(r.accuracy) for r in results], dtype=torch.float64)
     ratios = torch.stack([r.ratios for r in results])
     return Summary(
-        tasks=len(results),
+        **cost_of_tasks(results),
         accuracy=100 * float(accuracy.mean()),
         ci95=ci95(accuracy, unit=100),
-        **cost_of_tasks(results),
-        update_ratios=ratios.mean(0).tolist(),
         update_ratios_std=ratios.std(0, correction=0).tolist(),
         loss=sum(r.loss for r in results) / len(results),
     )
@@ -182,16 +178,18 @@ def ci95(values: Tensor, unit: float = 1) -> float:
     return unit * 1.96 * spread / len(values) ** 0.5
 
 
-def cost_of_tasks(results: Sequence[Any]) -> dict[str, float]:
-    """What adapting took, of tasks of images or of reinforcement learning: mean and worst."""
+def cost_of_tasks(results: Sequence[Any]) -> dict[str, Any]:
+    """`CostSummary` of tasks of images or of reinforcement learning."""
     rows = [(r.peak_words, r.exact_peak_words, r.macs) for r in results]
     peak, exact, macs = torch.tensor(rows, dtype=torch.float64).unbind(1)
     to_mb = WORD / MB
     return {
+        "tasks": len(results),
         "memory_mb": float(peak.mean()) * to_mb,
         "worst_memory_mb": float(peak.max()) * to_mb,
         "exact_memory_mb": float(exact.mean()) * to_mb,
         "worst_exact_memory_mb": float(exact.max()) * to_mb,
         "gmac": float(macs.mean()) / 1e9,
         "worst_gmac": float(macs.max()) / 1e9,
+        "update_ratios": torch.stack([r.ratios for r in results]).mean(0).tolist(),
     }

@@ -3,7 +3,7 @@
 import math
 import sys
 import time
-from typing import Any, Protocol
+from typing import Any
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column
@@ -11,29 +11,14 @@ from rich.table import Column
 from pmeta.base.console import Console
 from pmeta.base.errors import how_to_install
 from pmeta.cost.adaptation import Cost
-from pmeta.method.methods import Method
 from pmeta.method.outer import Outer
-from pmeta.training.evaluate import summarise
+from pmeta.training.evaluate import cost_of_tasks, summarise
 from pmeta.training.run_folder import Run, write_json
+from pmeta.training.settings import Settings
 from pmeta.training.workers import Group
 
 CHECKPOINT_SECONDS = 30.0
-
-
-class Settings(Protocol):
-    """What the log asks of a run's settings, for images and for reinforcement learning."""
-
-    @property
-    def tasks(self) -> int: ...
-    @property
-    def meta_batch(self) -> int: ...
-    @property
-    def epoch_tasks(self) -> int: ...
-    @property
-    def updates(self) -> int: ...
-    @property
-    def tensorboard(self) -> bool: ...
-    def method_row(self) -> Method: ...
+COSTS = ("memory_mb", "exact_memory_mb", "gmac")
 
 
 class Log:
@@ -41,15 +26,10 @@ class Log:
 
     sums: tuple[str, ...] = ("loss", "correct", "tasks", "skipped")
     """What is added up from update to update until the epoch ends."""
-    scalars: tuple[str, ...] = (
-        "loss",
-        "train_accuracy",
-        "val_accuracy",
-        "memory_mb",
-        "exact_memory_mb",
-        "gmac",
-    )
+    scalars: tuple[str, ...] = ("loss", "train_accuracy", "val_accuracy", *COSTS)
     """What TensorBoard shows."""
+    kept: tuple[str, ...] = ("tasks", "val_accuracy", "val_ci95", *COSTS)
+    """What is known of the best model."""
 
     def __init__(self, run: Run, group: Group, config: Settings, outer: Outer):
         self.run, self.group, self.config, self.outer = run, group, config, outer
@@ -59,11 +39,8 @@ class Log:
         self.skipped = self.lines = 0
         self.cost: Cost | None = None
         self._resume()
-        self.started, self.first_task, self.saved_at = (
-            time.monotonic(),
-            outer.done * config.meta_batch,
-            time.monotonic(),
-        )
+        self.started = self.saved_at = time.monotonic()
+        self.first_task = outer.done * config.meta_batch
         self.board = _tensorboard(run, config) if self.first else None
 
     def _resume(self) -> None:
@@ -78,9 +55,8 @@ class Log:
         self.lines = self.run.logged_lines(found.info)
         if self.first:
             self.run.rewind_metrics(self.lines)
-            write_json(
-                self.run.path / "last.json", found.info
-            )  # a kill may have come between the checkpoint and this
+            # a kill may have come between the checkpoint and this
+            write_json(self.run.path / "last.json", found.info)
 
     def __enter__(self) -> "Log":
         title, tasks = self.config.method_row().title, self.config.tasks
@@ -140,11 +116,8 @@ class Log:
         return f"best val {self.best['val_accuracy']:.1f} %"
 
     def _mean(self, key: str) -> float:
-        return (
-            self.since_epoch[key] / self.since_epoch["tasks"]
-            if self.since_epoch["tasks"]
-            else math.nan
-        )
+        tasks = self.since_epoch["tasks"]
+        return self.since_epoch[key] / tasks if tasks else math.nan
 
     def epoch_ends(self) -> bool:
         """Whether the model is to be validated now: after each epoch and at the end."""
@@ -154,31 +127,42 @@ class Log:
     def epoch(self, results: list[Any]) -> None:
         """Log a validation, and keep the model if it is the best so far among those whose layers
         are chosen."""
-        summary = summarise(results)
+        costs = cost_of_tasks(results)
         record = {
             "tasks": self.tasks_done,
-            "loss": self._mean("loss"),
-            "train_accuracy": 100 * self._mean("correct"),
-            "skipped": self.skipped,
-            "val_accuracy": summary.accuracy,
-            "val_ci95": summary.ci95,
-            "memory_mb": summary.memory_mb,
-            "exact_memory_mb": summary.exact_memory_mb,
-            "gmac": summary.gmac,
+            **self.figures(results),
+            **{key: costs[key] for key in COSTS},
             "frozen": self.outer.frozen,
             "alpha": self.outer.averaged().alpha.tolist(),
             "seconds": round(time.monotonic() - self.started, 1),
         }
         self.since_epoch = dict.fromkeys(self.sums, 0)
-        better = not self.best or summary.accuracy > self.best["val_accuracy"]
-        if self.outer.frozen and better:
-            keys = ("tasks", "val_accuracy", "val_ci95", "memory_mb", "exact_memory_mb", "gmac")
-            self.best = {
-                "input": list(self.outer.loop.net.ops[0].x),
-                "head": [f"w/{name}" for name in self.outer.loop.net.head.params],
-                **{key: record[key] for key in keys},
-            }
+        if self.outer.frozen and (not self.best or self.is_better(record)):
+            self.best = {**self.about_model(), **{key: record[key] for key in self.kept}}
         self.keep(record)
+
+    def figures(self, results: list[Any]) -> dict[str, Any]:
+        """What the epoch and its validation showed, but for the costs."""
+        summary = summarise(results)
+        return {
+            "loss": self._mean("loss"),
+            "train_accuracy": 100 * self._mean("correct"),
+            "skipped": self.skipped,
+            "val_accuracy": summary.accuracy,
+            "val_ci95": summary.ci95,
+        }
+
+    def is_better(self, record: dict[str, Any]) -> bool:
+        """Whether a validation is better than the best before it."""
+        return record["val_accuracy"] > self.best["val_accuracy"]
+
+    def about_model(self) -> dict[str, Any]:
+        """What a checkpoint says of its network."""
+        net = self.outer.loop.net
+        return {
+            "input": list(net.ops[0].x),
+            "head": [f"w/{name}" for name in net.head.params],
+        }
 
     def keep(self, record: dict[str, Any]) -> None:
         """Write what a validation showed, the model if it is now the best, and a checkpoint."""

@@ -1,5 +1,6 @@
 """The loop of meta-training in a run folder (Alg. 2): tasks by number, validation, checkpoints."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -7,8 +8,17 @@ import torch
 
 from pmeta.method.memory_budget import live_cost
 from pmeta.method.meta_gradient import AnyTask, MetaGradient
+from pmeta.method.outer import Schedule
 from pmeta.training.log import Log
+from pmeta.training.settings import Settings
 from pmeta.training.workers import Group
+
+
+def schedule(config: Settings) -> Schedule:
+    """The settings of the outer loop; a memory budget takes the place of the penalty."""
+    names = [f.name for f in dataclasses.fields(Schedule)]
+    told = {name: getattr(config, name) for name in names if hasattr(config, name)}
+    return Schedule(**told | ({"lam": 0.0} if config.memory_budget else {}))
 
 
 def meta_train(

@@ -11,10 +11,11 @@ import tyro
 from pmeta.base.progress import progress
 from pmeta.data.tasks import ImageSet, check_enough, open_split
 from pmeta.method import heads
+from pmeta.method.inner import InnerLoop
 from pmeta.method.learned import Meta
 from pmeta.network.layers import Network
 from pmeta.training.config import ImageConfig
-from pmeta.training.evaluate import Summary, TaskResult, evaluate_task, evaluation_loop, summarise
+from pmeta.training.evaluate import Summary, TaskResult, evaluate_task, summarise
 from pmeta.training.run_folder import Checkpoint, open_run, restored
 from pmeta.training.train import build, choose_device, fewer_ways, task
 from pmeta.training.workers import Group
@@ -46,7 +47,7 @@ class EvaluateConfig:
     model: str = ""
     """Of a run with a network of your own: FILE.py:FUNCTION, which makes it."""
     classes: int | None = None
-    """Give the head this many outputs, the meta-trained ones in turn; None: those of training."""
+    """Give the head this many outputs, the meta-trained ones repeated; None: those of training."""
     seed: int = 1
     """Of the tasks; on the validation classes another one than the training's."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -73,12 +74,7 @@ def load(path: str, classes: int | None = None, model: str = "") -> tuple[ImageC
 
     The code of a network of one's own runs only where `model` names it."""
     run = open_run(path)
-    config, best = run.settings(ImageConfig), run.load("best")
-    if best is None:
-        raise ValueError(
-            f"{path} has no best model yet: it is chosen from the validations after --freeze-at; "
-            "go on with pmeta train."
-        )
+    config, best = run.settings(ImageConfig), run.best()
     config = with_model(config, path, model)
     if not best.info.get("input") or (len(best.info["input"]) != 3 and not config.model):
         raise ValueError(
@@ -163,7 +159,7 @@ def prepare(group: Group, config: EvaluateConfig) -> tuple[list[str], Callable[[
     images = open_for(drawn, config.split, config.data, image, fewer=config.n_way is None)
     drawn = fewer_ways(drawn, images)
     net, meta = restore(trained, best.tensors, image, device)
-    loop = evaluation_loop(net, trained.method_row(), config.batch)
+    loop = InnerLoop(net, trained.method_row(), batch=config.batch)
     if config.classes is not None:
         loop = dataclasses.replace(loop, loss=heads.among(drawn.n_way))
     names = [layer.name for layer in net.layers]

@@ -37,6 +37,11 @@ def _completed(config: dict[str, Any]) -> dict[str, Any]:
     return {"budget_accounting": "exact", **config} if config.get("memory_budget") else config
 
 
+def usual(config: "DataclassInstance") -> dict[str, Any]:
+    """Of each setting what it was before there was a choice: the default."""
+    return {f.name: f.default for f in dataclasses.fields(config)}
+
+
 class BusyError(ValueError):
     """Another process is at work in a run folder."""
 
@@ -52,19 +57,10 @@ def restored(meta: "Meta", tensors: "dict[str, Tensor]") -> "Meta":
     """`meta` with the weights, step sizes, attention and mask of a checkpoint.
 
     Raises ValueError where one is missing, has another shape, or holds what is no number."""
+    from pmeta.method.outer import check_alike
+
     like = {**meta.parameters(), "mask": meta.mask}
-    for name, wanted in like.items():
-        found = tuple(tensors[name].shape) if name in tensors else "nothing"
-        if found != tuple(wanted.shape):
-            raise ValueError(
-                f"a checkpoint fits its network and method, where {name} has the shape "
-                f"{tuple(wanted.shape)}, got {found}: give one that was written for the same."
-            )
-        if not tensors[name].isfinite().all():
-            raise ValueError(
-                f"weights must be finite, {name} of the checkpoint is not: train again, with a "
-                "smaller lr."
-            )
+    check_alike(tensors, like, "network and method")
     moved = {name: tensors[name].to(wanted.device) for name, wanted in like.items()}
     return dataclasses.replace(meta.with_parameters(moved), mask=moved["mask"].bool())
 
@@ -189,23 +185,17 @@ class Run:
         others."""
         self.lock()
         try:
-            self._write_or_compare(config, may_differ, before)
+            if (self.path / "config.json").exists():
+                self.config()  # a folder of something else is left alone
+            if self.begun():
+                self.compare(config, may_differ, before)
+            else:
+                versions = {name: version(name) for name in VERSIONED}
+                versions["python"] = platform.python_version()
+                write_json(self.path / "config.json", {**config, "versions": versions})
         except ValueError:
             self.close()
             raise
-
-    def _write_or_compare(
-        self, config: dict[str, Any], may_differ: tuple[str, ...], before: dict[str, Any] | None
-    ) -> None:
-        if (self.path / "config.json").exists():
-            self.config()  # a folder of something else is left alone
-        if not self.begun():
-            versions = {name: version(name) for name in VERSIONED} | {
-                "python": platform.python_version()
-            }
-            write_json(self.path / "config.json", {**config, "versions": versions})
-            return
-        self.compare(config, may_differ, before)
 
     def begun(self) -> bool:
         """Whether there is a checkpoint."""
@@ -224,11 +214,12 @@ class Run:
                 f"a checkpoint has the config.json of its run beside it, in {self.path} there is "
                 "none: choose another --out."
             )
-        old = self.config()
-        new = {
-            k: v for k, v in config.items() if v or k in old
-        }  # a later release's are off before it
-        changed = [k for k, v in new.items() if k not in may_differ and old.get(k) != v]
+        old = {**(before or {}), **self.config()}
+        changed = [
+            k
+            for k, v in config.items()
+            if k not in may_differ and old.get(k) != v and (v or k in old)
+        ]
         if changed:
             was = ", ".join(f"{k}={old.get(k)!r} (now {config[k]!r})" for k in changed)
             raise ValueError(
@@ -296,6 +287,16 @@ class Run:
         """The checkpoint `name`, or None where there is none."""
         path = self.path / f"{name}.safetensors"
         return read_checkpoint(path, "remove it to begin anew") if path.exists() else None
+
+    def best(self) -> Checkpoint:
+        """The best model; raises ValueError where none is chosen yet."""
+        found = self.load("best")
+        if found is None:
+            raise ValueError(
+                f"{self.path} has no best model yet: it is chosen from the validations after "
+                "--freeze-at; go on with pmeta train."
+            )
+        return found
 
     def log(self, record: dict[str, Any]) -> None:
         """Append a line to metrics.jsonl."""

@@ -8,19 +8,19 @@ import torch
 from pmeta.data.tasks import ImageSet, Task, check_enough, open_split, sample_task
 from pmeta.method.inner import InnerLoop
 from pmeta.method.learned import Meta, init_meta
-from pmeta.method.outer import Outer, Schedule
+from pmeta.method.outer import Outer
 from pmeta.method.step_sizes import freeze
 from pmeta.network.backbones import FourConv, ResNet12, initialise
 from pmeta.network.layers import Network
 from pmeta.network.take_in import take_in
-from pmeta.training.config import ImageConfig, defaults
-from pmeta.training.evaluate import TaskResult, evaluate_task, evaluation_loop
+from pmeta.training.config import ImageConfig
+from pmeta.training.evaluate import TaskResult, evaluate_task
 from pmeta.training.log import Log
-from pmeta.training.loop import meta_train
+from pmeta.training.loop import meta_train, schedule
 from pmeta.training.own.budget import Sample, budget_choice
 from pmeta.training.own.model import check_device, check_outputs, make_model, write_network
 from pmeta.training.pretraining.config import PretrainConfig
-from pmeta.training.run_folder import Run
+from pmeta.training.run_folder import Run, usual
 from pmeta.training.start import initial, start_from
 from pmeta.training.tasks.mixture import check_sizes, training_task
 from pmeta.training.workers import Group
@@ -37,7 +37,7 @@ def train(group: Group, config: ImageConfig) -> dict[str, Any]:
     device = choose_device(config.device, group.rank)
     with Run(config.out) as run:
         if group.rank == 0:
-            run.start(dataclasses.asdict(config), MAY_DIFFER, defaults(config))
+            run.start(dataclasses.asdict(config), MAY_DIFFER, usual(config))
         images = {split: open_images(config, split) for split in ("train", "val")}
         check_sizes(config, images["train"])
         net, meta = build(config, images["train"].shape, device)
@@ -90,7 +90,7 @@ def fewer_ways(config: ImageConfig, images: ImageSet) -> ImageConfig:
 def build(
     config: ImageConfig, image: tuple[int, int, int], device: torch.device
 ) -> tuple[Network, Meta]:
-    """The network of a run, and what is trained of it as it is before the training."""
+    """The network of a run, and its initial parameters."""
     generator = torch.Generator().manual_seed(config.seed)
     example = torch.zeros(1, *image)
     if config.model:
@@ -150,14 +150,6 @@ def training_loop(net: Network, config: ImageConfig) -> InnerLoop:
     )
 
 
-def schedule(config: ImageConfig) -> Schedule:
-    """The settings of the outer loop; a memory budget takes the place of the penalty."""
-    shared = {
-        f.name: getattr(config, f.name) for f in dataclasses.fields(Schedule) if f.name != "updates"
-    }
-    return Schedule(config.updates, **shared | ({"lam": 0.0} if config.memory_budget else {}))
-
-
 def task(
     config: ImageConfig, images: ImageSet, i: int, device: torch.device, seed: int | None = None
 ) -> Task:
@@ -182,7 +174,7 @@ def validate(
     device: torch.device,
 ) -> list[TaskResult]:
     """The same unseen tasks each time, adapted to one sample at a time as a device does."""
-    loop = evaluation_loop(net, config.method_row(), batch=1)
+    loop = InnerLoop(net, config.method_row(), batch=1)
     meta = meta.map(torch.Tensor.detach)
     numbers, shots = group.share(range(config.val_tasks)), config.counts("val_shots")
     drawn = [dataclasses.replace(config, n_shot=n) for n in shots] or [config]

@@ -118,9 +118,8 @@ def _run_several(work: Callable[..., Result], args: tuple[Any, ...], workers: in
     with tempfile.TemporaryDirectory(prefix="pmeta-") as folder:
         started = [_start(work, args, rank, workers, folder) for rank in range(1, workers)]
         try:
-            if not all(
-                worker.is_ready() for worker in started
-            ):  # joining one that is not there would hang
+            # joining one that is not there would hang
+            if not all(worker.is_ready() for worker in started):
                 raise PeerLostError
             _join(folder, 0, workers)
             return work(Group(0, workers), *args)
@@ -291,7 +290,6 @@ def keep_freed_memory() -> None:
     half the time."""
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):
-        libc.mallopt(-3, 2**31 - 1) or libc.mallopt(
-            -3, 2**25
-        )  # M_MMAP_THRESHOLD, of which older glibc admits 32 MiB
+        # M_MMAP_THRESHOLD, of which older glibc admits 32 MiB
+        libc.mallopt(-3, 2**31 - 1) or libc.mallopt(-3, 2**25)
         libc.mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD

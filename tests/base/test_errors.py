@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pmeta.base.errors import WorkerDiedError, for_user
-from pmeta.training.config import parse_bytes
+from pmeta.training.settings import parse_bytes
 
 
 def raising(error: Exception) -> Callable[[], Any]:

@@ -165,7 +165,7 @@ def test_damaged_runs(
         folder.save("best", {**without, w: best.tensors[w][:, :1]}, best.info)
         refused(path, ", 1): give one that was written for the same.")
         folder.save("best", {**without, w: best.tensors[w] * float("nan")}, best.info)
-        refused(path, f"weights must be finite, {w} of the checkpoint is not")
+        refused(path, f"numbers of a checkpoint are finite, {w} of this one is not")
         (path / "config.json").write_text(
             json.dumps({**json.loads(settings), "inner_steps": "five"})
         )

@@ -390,7 +390,8 @@ def test_the_papers_settings_have_names():
         ({"epochs": 0}, r"--epochs must be at least 1, got 0\."),
         ({"max_kl": 0.0}, r"--max-kl must be positive, got 0\.0\."),
         ({"discount": 1.5}, r"--discount must be in \(0, 1\], got 1\.5: it weighs later rewards\."),
-        ({"lam": -1.0}, "--seed, --lam, --cg-damping and --freeze-below must not be negative"),
+        ({"lam": -1.0}, r"--lam must not be negative, got -1\.0: 0 turns the penalty off\."),
+        ({"cg_damping": -1.0}, "--cg-damping must not be negative"),
         ({"freeze_at": 1.5}, r"--freeze-at is a share of the training in \[0, 1\], got 1\.5\."),
         (
             {"backtracks": 0},

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from pmeta.method.outer import Schedule
-from pmeta.training.config import NAMED, ImageConfig, parse_bytes
+from pmeta.training.config import NAMED, ImageConfig
+from pmeta.training.settings import parse_bytes
 
 
 @pytest.mark.parametrize("backbone", ["4conv", "resnet12"])

@@ -25,7 +25,6 @@ from pmeta.training.evaluate import (
     Summary,
     TaskResult,
     evaluate_task,
-    evaluation_loop,
     summarise,
     task_cost,
 )
@@ -134,7 +133,7 @@ def test_cost_of_a_task_is_that_of_its_samples(
 def test_dense_methods_cost_what_the_cost_model_says() -> None:
     net = nets.network(nets.Residual(), SHAPE)
     for name in ("maml", "anil"):
-        loop, meta = evaluation_loop(net, METHODS[name], 1), nets.meta_of(net, METHODS[name])
+        loop, meta = InnerLoop(net, METHODS[name], batch=1), nets.meta_of(net, METHODS[name])
         found = evaluate_task(loop, meta, nets.task(SHAPE))
         expected = cost(net.ops, updated_layers(net, meta.updates()), 5)
         assert (found.peak_words, found.exact_peak_words) == (
@@ -149,7 +148,7 @@ def test_a_task_is_adapted_to_and_classified() -> None:
     net = nets.network(nets.Residual(), SHAPE)
     for batch in (1, 2, None):
         loop, meta, task = (
-            evaluation_loop(net, METHODS["pmeta"], batch),
+            InnerLoop(net, METHODS["pmeta"], batch=batch),
             nets.meta_of(net, METHODS["pmeta"]),
             nets.task(SHAPE),
         )
@@ -163,7 +162,7 @@ def test_outputs_without_a_class_are_not_chosen() -> None:
     meta = nets.meta_of(net, METHODS["maml"])
     meta.w["head.bias"].copy_(torch.tensor([0.0, 0.0, 100.0]))  # would always win
     x, y, query_x, query_y = nets.task(SHAPE)
-    loop = evaluation_loop(net, METHODS["maml"], 1)
+    loop = InnerLoop(net, METHODS["maml"], batch=1)
     assert evaluate_task(loop, meta, (x, y * 0, query_x, query_y * 0)).accuracy == 1.0
     assert evaluate_task(loop, meta, (x, y.clamp(max=1), query_x, query_y * 0 + 2)).accuracy == 0.0
 
@@ -351,6 +350,6 @@ def test_static_scores_of_zero_count_as_not_updated() -> None:
     static = Method("static", learn_alpha=True, scores="static")
     meta = nets.meta_of(net, static)
     meta.attention["conv2.fw.alpha"].copy_(torch.tensor([0.0, 1.0, 0.0, 2.0]))
-    found = evaluate_task(evaluation_loop(net, static, 1), meta, nets.task(SHAPE))
+    found = evaluate_task(InnerLoop(net, static, batch=1), meta, nets.task(SHAPE))
     alive = (meta.attention["conv2.bw.alpha"] > 0).double().mean()
     assert float(found.ratios[0, net.index("conv2")]) == pytest.approx(0.5 * float(alive))

@@ -68,6 +68,16 @@ def test_a_run_is_continued_with_its_own_settings(tmp_path: Path) -> None:
     assert error_of(started, tmp_path, {**CONFIG, "new": 1}) == message
 
 
+def test_settings_that_an_older_release_did_not_know_had_their_default(tmp_path: Path) -> None:
+    with_checkpoint(tmp_path)
+    with Run(tmp_path) as run:
+        run.start({**CONFIG, "new": 1}, ("out",), {"new": 1})
+    message = f"{tmp_path} has new=1 (now 2): choose another --out."
+    assert error_of(Run(tmp_path).compare, {**CONFIG, "new": 2}, ("out",), {"new": 1}).endswith(
+        message
+    )
+
+
 def test_a_checkpoint_without_its_settings_is_left_alone(tmp_path: Path) -> None:
     (with_checkpoint(tmp_path) / "config.json").unlink()
     message = (

@@ -53,7 +53,7 @@ class Made:
         for split in ("train", "val"):
             draw(self.data / split, 6, 3)
         config = ImageConfig(
-            str(self.data),
+            data=str(self.data),
             out=str(self.run),
             image_size=16,
             channels=8,

@@ -13,7 +13,7 @@ from pmeta.method.learned import Meta
 from pmeta.method.memory_budget import fit_budget, memory_of
 from pmeta.method.methods import METHODS, Method
 from pmeta.network.layers import Network
-from pmeta.training.config import parse_bytes, parse_share
+from pmeta.training.settings import parse_bytes, parse_share
 
 
 @dataclasses.dataclass(frozen=True)

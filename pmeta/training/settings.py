@@ -1,0 +1,207 @@
+"""What every meta-training is told: the outer loop, the memory budget, processes; and checks."""
+
+import dataclasses
+import math
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from pmeta.method.methods import Method, method
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Of trainings on images, on recordings and of policies; each adds its own."""
+
+    method: str = "pmeta"
+    """Which method to train."""
+    out: str = ""
+    """Run folder. A run that is there already is continued."""
+    inner_steps: int = 5
+    """K."""
+    alpha_0: float = 0.01
+    """The first inner step size."""
+    meta_batch: int = 4
+    """Tasks in one outer update."""
+    alpha_lr: float = 1e-3
+    """Outer step size of the step sizes."""
+    lam: float = 0.001
+    """lambda of Eq. 9, with inputs counted in KiB."""
+    warm_up: float = 0.2
+    """Share of the training over which lambda rises from 0."""
+    freeze_at: float = 0.7
+    """Share of the training after which small step sizes are set to zero for good and the penalty
+    ends."""
+    freeze_below: float = 0.1
+    """What is small, as a share of alpha_0."""
+    memory_budget: str = ""
+    """Instead of lambda: adapting to one sample at a time must fit in this much memory (such as
+    1MB, 800kB, 1.5MiB), or in this share of what MAML takes (such as 50%)."""
+    seed: int = 0
+    """Of the weights and of the tasks."""
+    workers: int = 0
+    """Processes that share the tasks of a meta-batch; 0: one for each core, or for each GPU."""
+    tensorboard: bool = False
+    """Write TensorBoard logs to OUT/tensorboard."""
+
+    def __post_init__(self) -> None:
+        check_counts(self, "inner_steps", "meta_batch")
+        check_positive(self, "alpha_0", "alpha_lr")
+        check_shares(self, "warm_up", "freeze_at")
+        check_not_negative(self, lam="the penalty off", freeze_below="the threshold off")
+        if self.seed < 0 or self.workers < 0:
+            raise ValueError(
+                f"--seed and --workers must not be negative, got {self.seed} and {self.workers}."
+            )
+        check_budget(self.memory_budget, self.method_row())
+
+    def method_row(self) -> Method:
+        """The method with what this run changes in it."""
+        return method(self.method)
+
+    @property
+    def tasks(self) -> int:
+        """Tasks to train on in all."""
+        raise NotImplementedError
+
+    @property
+    def epoch_tasks(self) -> int:
+        """Tasks between two validations."""
+        raise NotImplementedError
+
+    @property
+    def updates(self) -> int:
+        """Outer updates in all."""
+        return -(-self.tasks // self.meta_batch)
+
+    def most_workers(self, count: int) -> int:
+        """How many of so many processes have something to do: each takes a task of a batch."""
+        return min(count, self.meta_batch)
+
+
+@dataclass(frozen=True)
+class AdamSettings(Settings):
+    """Where Adam trains the weights too: on images and on recordings."""
+
+    clip_ratio_fw: float | None = 0.3
+    """rho of the forward attention; None turns it off."""
+    clip_ratio_bw: float | None = 0.0
+    """rho of the backward attention; None turns it off."""
+    tasks: int = 100_000
+    """Tasks to train on in all."""
+    epoch_tasks: int = 1000
+    """Tasks in a meta epoch, after which the model is validated."""
+    lr: float = 1e-3
+    """Outer step size beta of the weights."""
+    attention_lr: float = 1e-3
+    """Outer step size of the attention weights."""
+    attention_bias_lr: float = 1e-2
+    """Outer step size of the last bias of each attention module, and of alpha^Ch."""
+    ema: float = 0.0
+    """Keep the average over the updates of all that is trained, with this decay (such as 0.99);
+    0: no average."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_counts(self, "tasks", "epoch_tasks")
+        check_positive(self, "lr", "attention_lr", "attention_bias_lr")
+        check_below_one(self, "ema")
+
+    def method_row(self) -> Method:
+        """The method with what this run changes in it."""
+        return dataclasses.replace(
+            super().method_row(),
+            clip_ratio_fw=self.clip_ratio_fw,
+            clip_ratio_bw=self.clip_ratio_bw,
+        )
+
+
+MOST = {"inner_steps": 1000, "n_way": 65_535, "n_shot": 10**6, "n_query": 10**6, "channels": 2**16}
+"""Of what a task or a network has; of all else a thousand million."""
+
+
+def flag(name: str) -> str:
+    """
+    >>> flag("alpha_0")
+    '--alpha-0'
+    """
+    return f"--{name.replace('_', '-')}"
+
+
+def check_counts(config: Any, *names: str) -> None:
+    """Raise ValueError for a setting that is no whole number from 1 to the most there may be."""
+    for name in names:
+        value, most = getattr(config, name), MOST.get(name, 10**9)
+        if type(value) is not int or value < 1:
+            raise ValueError(f"{flag(name)} must be at least 1, got {value}.")
+        if value > most:
+            raise ValueError(f"{flag(name)} must be at most {most:,}, got {value}.")
+
+
+def check_positive(config: Any, *names: str) -> None:
+    """Raise ValueError for a setting that is not above 0, or not finite."""
+    for name in names:
+        if not 0 < getattr(config, name) < math.inf:
+            raise ValueError(f"{flag(name)} must be positive, got {getattr(config, name)}.")
+
+
+def check_not_negative(config: Any, **off: str) -> None:
+    """Raise ValueError for a setting below 0, and say what 0 turns off."""
+    for name, what in off.items():
+        value = getattr(config, name)
+        if not 0 <= value < math.inf:
+            raise ValueError(f"{flag(name)} must not be negative, got {value}: 0 turns {what}.")
+
+
+def check_below_one(config: Any, *names: str) -> None:
+    """Raise ValueError for a setting outside [0, 1), which 0 turns off."""
+    for name in names:
+        value = getattr(config, name)
+        if not 0 <= value < 1:
+            raise ValueError(f"{flag(name)} must be in [0, 1), got {value}: 0 turns it off.")
+
+
+def check_shares(config: Any, *names: str) -> None:
+    """Raise ValueError for a share of the training that is none."""
+    for name in names:
+        value = getattr(config, name)
+        if not 0 <= value <= 1:
+            raise ValueError(f"{flag(name)} is a share of the training in [0, 1], got {value}.")
+
+
+def check_budget(budget: str, row: Method) -> None:
+    """Raise ValueError when a --memory-budget is no amount of memory, or the method cannot meet
+    one."""
+    if budget and not row.sparse_alpha:
+        raise ValueError(
+            f"a memory budget is met by dropping layers, which {row.title} does not: use pmeta-lr "
+            "or pmeta."
+        )
+    if budget and parse_share(budget) is None:
+        parse_bytes(budget)
+
+
+def parse_bytes(text: str) -> int:
+    """Bytes from plain units, decimal as in the paper's figures (kB, MB) or binary (KiB, MiB).
+
+    >>> parse_bytes("1MB"), parse_bytes("0.5 MiB"), parse_bytes("800k")
+    (1000000, 524288, 800000)
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(?:([kmg])(i?))?b?\s*", text, re.IGNORECASE)
+    if not match or float(match[1]) == 0:
+        raise ValueError(
+            "a memory budget is a size such as 1MB, 800kB or 1.5MiB, or a share of what MAML takes "
+            f"such as 50%, got {text!r}."
+        )
+    power = " kmg".index((match[2] or " ").lower())
+    return round(float(match[1]) * (1024 if match[3] else 1000) ** power)
+
+
+def parse_share(text: str) -> float | None:
+    """A share of something, None where it is none.
+
+    >>> parse_share("50%"), parse_share("50kB")
+    (0.5, None)
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*%\s*", text)
+    return float(match[1]) / 100 if match and 0 < float(match[1]) <= 100 else None
