@@ -32,9 +32,8 @@ def find(folder: Path, name: str) -> Path:
     )
     if not target.exists():
         compile_library(target, sources(folder))
-    if (
-        target.lstat().st_uid != os.getuid()
-    ):  # the temporary folder is everybody's, and what is loaded runs
+    # the temporary folder is everybody's, and what is loaded runs
+    if target.lstat().st_uid != os.getuid():
         raise CompileError(
             f"the compiled engine must be your own, {target} is another user's: set TMPDIR to a "
             "folder of yours."

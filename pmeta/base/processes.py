@@ -27,13 +27,11 @@ def run(
         progress = stack.enter_context(Progress(console=Console(stderr=True), transient=True))
         done: Iterable[Result] = map(function, jobs)
         if parallel and not multiprocessing.current_process().daemon:  # which may have no children
-            context = multiprocessing.get_context(
-                "spawn"
-            )  # fork is not safe beside torch's threads
+            # fork is not safe beside torch's threads
+            context = multiprocessing.get_context("spawn")
             executor = ProcessPoolExecutor(os.cpu_count(), mp_context=context)
-            stack.callback(
-                executor.shutdown, cancel_futures=True
-            )  # after an error the rest is not worth doing
+            # after an error the rest is not worth doing
+            stack.callback(executor.shutdown, cancel_futures=True)
             with _main_hidden():
                 done = executor.map(function, jobs)
         yield from progress.track(done, total=len(jobs), description=what)

@@ -9,49 +9,25 @@ from importlib import import_module
 from pmeta.base.errors import WorkerDiedError, for_user, how_to_install
 from pmeta.base.terminal import printable
 
-# name: (module:function that takes the arguments and may return an exit code, one line of help)
+# name: (module below pmeta.cli, whose main takes the arguments and may return an exit code, help)
 COMMANDS = {
     "quickstart": (
-        "pmeta.cli.quickstart:main",
-        "train and compare all methods on embedded data, in three minutes",
+        "quickstart",
+        "train and compare all methods on embedded data in three minutes",
     ),
-    "train": ("pmeta.cli.train:main", "meta-train a network, or go on where a run was stopped"),
-    "evaluate": (
-        "pmeta.cli.evaluate:main",
-        "adapt a trained model to unseen tasks: accuracy, memory, MACs",
-    ),
-    "calibrate": (
-        "pmeta.cli.calibrate:main",
-        "fit how sure a trained model may be; pmeta train ends with it",
-    ),
-    "export": ("pmeta.cli.export:main", "write a trained model as one file for the device"),
-    "adapt": (
-        "pmeta.cli.device.adapt:main",
-        "adapt an exported model to a few samples, without torch",
-    ),
-    "predict": (
-        "pmeta.cli.device.predict:main",
-        "classify pictures with an adapted model, without torch",
-    ),
-    "firmware": (
-        "pmeta.cli.device.firmware:main",
-        "a folder that builds a model for a board",
-    ),
-    "page": (
-        "pmeta.cli.device.page:main",
-        "one HTML page in which a model is taught with pictures",
-    ),
-    "zoo": ("pmeta.cli.zoo:main", "the trained models that come with the package"),
-    "data": ("pmeta.cli.data:main", "take in a published data set, or look at one"),
-    "reproduce": (
-        "pmeta.cli.reproduce:main",
-        "the paper's tables and figure 5, ours beside the paper's",
-    ),
-    "report": ("pmeta.cli.report:main", "one HTML page with pictures of runs and results"),
-    "cost": (
-        "pmeta.cli.cost:main",
-        "memory and computation of adapting a backbone, before anything is trained",
-    ),
+    "train": ("train", "meta-train a network, or go on where a run was stopped"),
+    "evaluate": ("evaluate", "adapt a trained model to unseen tasks: accuracy, memory, MACs"),
+    "calibrate": ("calibrate", "fit how sure a trained model may be; pmeta train ends with it"),
+    "export": ("export", "write a trained model as one file for the device"),
+    "adapt": ("device.adapt", "adapt an exported model to a few samples, without torch"),
+    "predict": ("device.predict", "classify pictures with an adapted model, without torch"),
+    "firmware": ("device.firmware", "a folder that builds a model for a board"),
+    "page": ("device.page", "one HTML page in which a model is taught with pictures"),
+    "zoo": ("zoo", "the trained models that come with the package"),
+    "data": ("data", "take in a published data set, or look at one"),
+    "reproduce": ("reproduce", "the paper's tables and figure 5, ours beside the paper's"),
+    "report": ("report", "one HTML page with pictures of runs and results"),
+    "cost": ("cost", "memory and computation of adapting a backbone, before anything is trained"),
 }
 TRAINING = ("torch", "safetensors", "matplotlib", "jinja2")
 """Packages that a device does without."""
@@ -62,9 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Ctrl-C, 1 for the rest."""
     argv = list(sys.argv[1:] if argv is None else argv)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(
-            errors="backslashreplace"
-        )  # names of files may hold what the terminal cannot show
+        # names of files may hold what the terminal cannot show
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         code = _dispatch(argv)
         sys.stdout.flush()
@@ -92,9 +67,8 @@ def _dispatch(argv: list[str]) -> int:
         raise ValueError(
             f"the commands are {', '.join(COMMANDS)}, got {argv[0]!r}: see pmeta --help."
         )
-    module, function = COMMANDS[argv[0]][0].split(":")
     try:
-        return getattr(import_module(module), function)(argv[1:]) or 0
+        return import_module(f"pmeta.cli.{COMMANDS[argv[0]][0]}").main(argv[1:]) or 0
     except ModuleNotFoundError as error:
         if error.name not in TRAINING:
             raise
@@ -107,18 +81,9 @@ def _dispatch(argv: list[str]) -> int:
 def usage() -> str:
     """The help of `pmeta` itself."""
     lines = [f"  {name:<12}{line}" for name, (_, line) in COMMANDS.items()]
-    head = (
-        "usage: pmeta COMMAND [options]\n\np-Meta: few-shot adaptation on a small "
-        "device.\n\ncommands:"
-    )
-    return "\n".join(
-        [
-            head,
-            *lines,
-            "",
-            "pmeta COMMAND --help shows the options of one; pmeta --version the version.",
-        ]
-    )
+    head = ["usage: pmeta COMMAND [options]", "", "p-Meta: few-shot adaptation on a small device."]
+    end = "pmeta COMMAND --help shows the options of one; pmeta --version the version."
+    return "\n".join([*head, "", "commands:", *lines, "", end])
 
 
 def _version() -> str:

@@ -12,10 +12,9 @@ from PIL import Image, ImageDraw, ImageFont
 
 from pmeta.base.arguments import Parser
 from pmeta.base.terminal import printable
-from pmeta.data.cache import Cached
 from pmeta.data.importers import KINDS, RECORDINGS, import_data
-from pmeta.data.open import open_source
-from pmeta.data.sources import SPLITS, group, list_members, scan, split_classes
+from pmeta.data.open import open_source, with_splits
+from pmeta.data.sources import SPLITS, group, list_members, scan
 
 SHEET_CLASSES, SHEET_IMAGES = 24, 12  # rows and columns of a contact sheet
 SHEET_LETTERS = 28  # of the name of a class
@@ -36,20 +35,15 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     )
     taking.add_argument("kind", metavar="KIND")
     taking.add_argument("src", metavar="SRC", type=Path)
-    taking.add_argument(
-        "dst", metavar="DST", type=Path, help="the folder to make; it must not be there yet"
-    )
-    info = commands.add_parser(
-        "info", help="classes, images and their size", description="Classes, images and their size."
-    )
-    info.add_argument("root", metavar="ROOT", help="a folder of classes, a .tar, a .zip, or glyphs")
-    info.add_argument(
-        "--size", type=int, metavar="N", help="fit the images to N x N (default: as they are)"
-    )
-    info.add_argument(
-        "--sheet", type=Path, metavar="PNG", help="write a contact sheet of some classes here"
-    )
-    info.add_argument("--json", action="store_true", help="print one JSON object")
+    new = "the folder to make; it must not be there yet"
+    taking.add_argument("dst", metavar="DST", type=Path, help=new)
+    what = "classes, images and their size"
+    info = commands.add_parser("info", help=what, description=f"{what.capitalize()}.")
+    add = info.add_argument
+    add("root", metavar="ROOT", help="a folder of classes, a .tar, a .zip, or glyphs")
+    add("--size", type=int, metavar="N", help="fit the images to N x N (default: as they are)")
+    add("--sheet", type=Path, metavar="PNG", help="write a contact sheet of some classes here")
+    add("--json", action="store_true", help="print one JSON object")
     return parser.parse_args(argv)
 
 
@@ -63,12 +57,8 @@ def main(argv: Sequence[str]) -> None:
             print(f"{len({parts[-3] for parts in files})} people, {len(files)} recordings")
             return
         groups = group(list_members(options.dst, scan(options.dst)))
-        show(
-            {
-                split: [len(members) for (own, _), members in groups.items() if own == split]
-                for split in SPLITS
-            }
-        )
+        sizes = [(own, len(members)) for (own, _), members in groups.items()]
+        show({split: [n for own, n in sizes if own == split] for split in SPLITS})
     else:
         info(options)
 
@@ -90,18 +80,6 @@ def info(options: argparse.Namespace) -> None:
             print(f"skipped {len(cached.skipped)} files, first {first}")
     if options.sheet:
         contact_sheet(cached.images, classes).save(options.sheet, format="PNG")
-
-
-def with_splits(cached: Cached) -> list[tuple[str, str, int, int]]:
-    """The classes with the split that each falls into, also where the source has none."""
-    if any(split for split, *_ in cached.classes):
-        return cached.classes
-    owner = {
-        name: split
-        for split, names in split_classes(c[1] for c in cached.classes).items()
-        for name in names
-    }
-    return [(owner[name], name, first, count) for _, name, first, count in cached.classes]
 
 
 def show(counts: dict[str, list[int]]) -> None:

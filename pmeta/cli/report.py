@@ -18,24 +18,17 @@ EXAMPLE = """examples:
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The options. (argparse: the command starts without torch and without tyro.)"""
-    raw = argparse.RawDescriptionHelpFormatter
     parser = Parser(
         prog="pmeta report",
         description=__doc__,
         epilog=EXAMPLE,
         allow_abbrev=False,
-        formatter_class=raw,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     what = "a run folder, a table of pmeta reproduce (tableN.json), or a folder of these"
     parser.add_argument("paths", nargs="+", metavar="RUN_OR_RESULTS", help=what)
-    parser.add_argument(
-        "-o",
-        "--out",
-        type=Path,
-        default=Path("report.html"),
-        metavar="FILE",
-        help="the page (report.html)",
-    )
+    page, file = "the page (report.html)", Path("report.html")
+    parser.add_argument("-o", "--out", type=Path, default=file, metavar="FILE", help=page)
     parser.add_argument("--title", default="p-Meta report", help="the page's heading")
     return parser.parse_args(argv)
 

@@ -51,15 +51,12 @@ def cost(
     masks: Sequence[Collection[str]],
     samples: int,
     batch: int = 1,
-    mu_fw: Ratio | Sequence[Ratio] = 1.0,
-    mu_bw: Ratio | Sequence[Ratio] = 1.0,
+    mu_fw: Ratio = 1.0,
     attention: bool = False,
     kept_words: int = 0,
 ) -> Cost:
     """Cost of adapting in K steps: `masks` names, step by step, the layers with alpha > 0
     (alpha-hat).
-
-    mu_fw and mu_bw are for all steps, or one a step.
 
     >>> from pmeta.cost.networks import four_conv
     >>> round(cost(four_conv(), [{"fc"}], samples=25).memory_mb, 2)  # ANIL, Table 2
@@ -70,28 +67,15 @@ def cost(
             "masks gives the updated layers of each inner step, got none: without a step nothing "
             "is adapted."
         )
-    fw, bw = _each_step(mu_fw, len(masks)), _each_step(mu_bw, len(masks))
 
     def peak(accounting: str) -> float:
-        words = (
-            peak_words(ops, mask, batch, samples, mu, accounting, attention, kept_words)
-            for mask, mu in zip(masks, fw, strict=True)
-        )
-        return max(words)
+        how = (batch, samples, mu_fw, accounting, attention, kept_words)
+        return max(peak_words(ops, mask, *how) for mask in masks)
 
     return Cost(
         peak_words=peak("paper"),
         exact_peak_words=peak("exact"),
         inference_words=peak_words(ops, ()),
-        step_macs=tuple(
-            samples * macs(ops, *step, attention) for step in zip(masks, fw, bw, strict=True)
-        ),
+        step_macs=tuple(samples * macs(ops, mask, mu_fw, 1.0, attention) for mask in masks),
         inference_macs=samples * macs(ops),
     )
-
-
-def _each_step(mu: Ratio | Sequence[Ratio], K: int) -> list[Ratio]:
-    mus = list(mu) if isinstance(mu, Sequence) else [mu] * K
-    if len(mus) != K:
-        raise ValueError(f"mu is given once or for each inner step, got {len(mus)} for {K} steps.")
-    return mus

@@ -48,9 +48,8 @@ def stored_words(
         if not op.name:
             words = _kept(ops, i, hit, exact) if hit[i] else 0.0
         elif op.kind == "norm" and exact and below(op, hit):
-            words = float(
-                m(op.x) + op.groups
-            )  # its input gradient reads the DENSE normalized input, and 1/std
+            # its input gradient reads the DENSE normalized input, and 1/std
+            words = float(m(op.x) + op.groups)
         else:
             words = ratios[op.name] * m(op.x) if op.name in update else 0.0  # Eq. 17
         kept.append(words + (sum(channels(op)) if op.name in with_scores else 0))
@@ -117,9 +116,8 @@ def forward_walk(
     stored = stored_words(ops, update, mu_fw, accounting, attention)
     ratios = ratio_of_layers(ops, mu_fw)
     last = _last_readers(ops)
-    unstored = {-1: float(m(ops[0].x))} | {
-        i: float(m(op.y)) for i, op in enumerate(ops)
-    }  # words of each tensor
+    # words of each tensor
+    unstored = {-1: float(m(ops[0].x))} | {i: float(m(op.y)) for i, op in enumerate(ops)}
     two_buffers: dict[int, float] = {}
     total, moments = 0.0, []
     for i, op in enumerate(ops):

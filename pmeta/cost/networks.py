@@ -13,14 +13,9 @@ class Builder:
 
     def conv(self, name: str, source: int, channels: int, size: int = 3) -> int:
         c, *space = self.shapes[source]
-        return self._append(
-            "conv",
-            (channels, *space),
-            source,
-            name=name,
-            weight=channels * c * size**2,
-            kernel=(size, size),
-        )
+        weight, kernel = channels * c * size**2, (size, size)
+        y = (channels, *space)
+        return self._append("conv", y, source, name=name, weight=weight, kernel=kernel)
 
     def norm(self, name: str, source: int, groups: int) -> int:
         y = self.shapes[source]

@@ -109,9 +109,8 @@ def _drop_stale(folder: Path, key: str, index: Path, root: str) -> None:
     """Remove what an older state of the same source left; processes that hold it mapped keep it
     until they end."""
     for old in folder.glob(f"{glob.escape(key)}-*.json"):
-        with contextlib.suppress(
-            OSError, ValueError, KeyError
-        ):  # one that cannot be read is not known to be ours
+        # one that cannot be read is not known to be ours
+        with contextlib.suppress(OSError, ValueError, KeyError):
             if old != index and read_json(old.read_text(encoding="utf-8"))["root"] == root:
                 old.unlink()
                 old.with_suffix(".u8").unlink(missing_ok=True)

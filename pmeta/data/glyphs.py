@@ -17,7 +17,7 @@ from PIL import Image, ImageFilter, ImageFont
 
 from pmeta.base import processes
 from pmeta.data.cache import Cached, cache_folder, open_or_build
-from pmeta.data.sources import split_classes
+from pmeta.data.sources import split_owners
 
 VERSION = 2  # of the drawing: a change here draws again
 SIZE = 28
@@ -26,13 +26,8 @@ SAMPLES = 30  # a class
 # we do too.
 FONTS = (
     *("DejaVuSans", "DejaVuSerif", "STIXGeneral", "DejaVuSansMono"),
-    *(
-        "DejaVuSans-Bold",
-        "DejaVuSerif-Bold",
-        "STIXGeneralBol",
-        "DejaVuSerif-Italic",
-        "STIXGeneralItalic",
-    ),
+    *("DejaVuSans-Bold", "DejaVuSerif-Bold", "STIXGeneralBol"),
+    *("DejaVuSerif-Italic", "STIXGeneralItalic"),
 )
 POINTS = 48  # drawn at this size, then scaled to fill the image
 LOOK = 16  # looks are compared as LOOK x LOOK values of 0 to 15
@@ -71,30 +66,20 @@ def open_glyphs(
 
     def build(file: BinaryIO) -> dict[str, Any]:
         glyphs = choose_glyphs()
-        split = {
-            name: part
-            for part, names in split_classes(g.name for g in glyphs).items()
-            for name in names
-        }
+        split = split_owners(g.name for g in glyphs)
         glyphs = sorted(glyphs, key=lambda g: (split[g.name], g.name))
         for pixels in processes.run(draw_samples, glyphs, "drawing glyphs", parallel=True):
             file.write(_enlarge(pixels, size, channels).tobytes())
         classes = [(split[g.name], g.name, i * SAMPLES, SAMPLES) for i, g in enumerate(glyphs)]
-        return {
-            "shape": [len(glyphs) * SAMPLES, size, size, channels],
-            "classes": classes,
-            "skipped": [],
-        }
+        shape = [len(glyphs) * SAMPLES, size, size, channels]
+        return {"shape": shape, "classes": classes, "skipped": []}
 
-    folder = cache_folder(cache)
-    return open_or_build(
-        folder, f"glyphs-{size}-{channels}", f"{versions}-v{VERSION}", "glyphs", build
-    )
+    key, mark = f"glyphs-{size}-{channels}", f"{versions}-v{VERSION}"
+    return open_or_build(cache_folder(cache), key, mark, "glyphs", build)
 
 
-def _enlarge(
-    pixels: np.ndarray, size: int, channels: int
-) -> np.ndarray:  # (n, 28, 28) -> (n, size, size, channels)
+# (n, 28, 28) -> (n, size, size, channels)
+def _enlarge(pixels: np.ndarray, size: int, channels: int) -> np.ndarray:
     if size != SIZE:
         enlarged = [
             Image.fromarray(p).resize((size, size), Image.Resampling.BICUBIC) for p in pixels
@@ -110,9 +95,8 @@ def choose_glyphs() -> list[Glyph]:
     font, or like a font's box for missing characters, is left out; a character that so loses its
     first font is left out altogether.
     """
-    drawings = [
-        (chr(0x10FFFF), font) for font in FONTS
-    ]  # no font has it: the box for missing characters
+    # no font has it: the box for missing characters
+    drawings = [(chr(0x10FFFF), font) for font in FONTS]
     drawings += [(c, font) for c in _candidates() for font in FONTS if ord(c) in _charmap(font)]
     looks = [look(c, font) for c, font in drawings]
     drawings = [d for d, l in zip(drawings, looks, strict=True) if l is not None]

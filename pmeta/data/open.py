@@ -17,15 +17,9 @@ from PIL import Image
 from pmeta.base import processes
 from pmeta.base.terminal import printable
 from pmeta.data.cache import Cached, cache_folder, open_or_build
-from pmeta.data.decode import (
-    UNREADABLE,
-    DifferentSizesError,
-    decode,
-    open_picture,
-    orientation,
-)
+from pmeta.data.decode import UNREADABLE, DifferentSizesError, decode, open_picture, orientation
 from pmeta.data.glyphs import open_glyphs
-from pmeta.data.sources import Member, fingerprint, group, list_members, read, scan
+from pmeta.data.sources import Member, fingerprint, group, list_members, read, scan, split_owners
 
 VERSION = 1  # of the decoding and of the JSON: a change here decodes again
 PARALLEL_FROM = 2000  # with fewer files, starting processes costs more than it saves
@@ -46,6 +40,14 @@ def open_source(
     if str(root) == "glyphs":
         return open_glyphs(size, channels, cache)
     return open_files(Path(root), size, channels, cache)
+
+
+def with_splits(cached: Cached, seed: int = 0) -> list[tuple[str, str, int, int]]:
+    """The classes with the split that each falls into, also where the source has none."""
+    if any(split for split, *_ in cached.classes):
+        return cached.classes
+    owner = split_owners((name for _, name, *_ in cached.classes), seed)
+    return [(owner[name], name, first, count) for _, name, first, count in cached.classes]
 
 
 def open_files(
@@ -73,12 +75,8 @@ def open_files(
         shape = (size, size) if size else _own_size(members)
         depth = channels or (1 if _all_grey(members) else 3)
         _check_space(folder, len(members) * shape[0] * shape[1] * depth)
-        return _write_groups(
-            file,
-            groups,
-            decode_many(members, shape, depth, exact=size is None),
-            (*shape[::-1], depth),
-        )
+        decoded = decode_many(members, shape, depth, exact=size is None)
+        return _write_groups(file, groups, decoded, (*shape[::-1], depth))
 
     return open_or_build(folder, key, f"{fingerprint(found)}-v{VERSION}", str(root), build)
 

@@ -18,9 +18,8 @@ from typing import NamedTuple
 SPLITS = ("train", "val", "test")
 SPLIT_NAMES = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 FRACTIONS = (0.64, 0.16, 0.20)  # of the classes, where the source has no splits of its own
-MAX_FILE_BYTES = (
-    64 * 2**20
-)  # a larger file is no picture for few-shot learning: it is skipped, never read whole
+# a larger file is no picture for few-shot learning: it is skipped, never read whole
+MAX_FILE_BYTES = 64 * 2**20
 
 
 class Found(NamedTuple):
@@ -107,18 +106,16 @@ def _inside(archive: Path) -> list[Member]:
     members = [m for m in listed if not any(is_hidden(part) for part in m.path.split("/"))]
     stem = re.match(r"[a-z]+", archive.name.lower())
     split = SPLIT_NAMES.get(stem.group()) if stem else None
-    if split and not any(
-        _in_split(m.path) for m in members
-    ):  # train-00.tar that holds <class>/x.jpg
+    # train-00.tar that holds <class>/x.jpg
+    if split and not any(_in_split(m.path) for m in members):
         members = [m._replace(path=f"{split}/{m.path}") for m in members]
     return members
 
 
 def _inside_tar(archive: Path) -> list[Member]:
     try:
-        with tarfile.open(
-            archive, "r:"
-        ) as tar:  # uncompressed, so that every process can seek in it
+        # uncompressed, so that every process can seek in it
+        with tarfile.open(archive, "r:") as tar:
             return [
                 Member(_clean(info.name), str(archive), info.offset_data, info.size)
                 for info in tar
@@ -144,9 +141,8 @@ def _inside_zip(archive: Path) -> list[Member]:
 
 
 def _clean(name: str) -> str:
-    return str(
-        PurePosixPath(name)
-    )  # drops "./"; the name is a label here, never a place to write to
+    # drops "./"; the name is a label here, never a place to write to
+    return str(PurePosixPath(name))
 
 
 def is_hidden(name: str) -> bool:
@@ -223,3 +219,9 @@ def split_classes(classes: Iterable[str], seed: int = 0) -> dict[str, list[str]]
         "val": sorted(order[first:second]),
         "test": sorted(order[second:]),
     }
+
+
+def split_owners(classes: Iterable[str], seed: int = 0) -> dict[str, str]:
+    """The split that each class falls into by `split_classes`."""
+    shared = split_classes(classes, seed)
+    return {name: split for split, names in shared.items() for name in names}

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from pmeta.data.open import open_source
-from pmeta.data.sources import SPLITS, split_classes
+from pmeta.data.open import open_source, with_splits
+from pmeta.data.sources import SPLITS
 
 # A pixel u in 0..255 becomes (u/255 - 0.5) / 0.25 = u * SCALE + SHIFT, in every channel of every
 # data set alike, computed in float32 with a rounding after the product and one after the sum. The
@@ -69,13 +69,7 @@ def open_split(
     if split not in SPLITS:
         raise ValueError(f"split must be train, val or test, got {split!r}.")
     cached = open_source(root, size, channels, cache)
-    has_splits = any(own for own, *_ in cached.classes)
-    chosen = (
-        None
-        if has_splits
-        else set(split_classes((c[1] for c in cached.classes), split_seed)[split])
-    )
-    rows = [c for c in cached.classes if (c[0] == split if chosen is None else c[1] in chosen)]
+    rows = [row for row in with_splits(cached, split_seed) if row[0] == split]
     if not rows:
         raise ValueError(_no_classes(root, split, [c[0] for c in cached.classes]))
     return ImageSet(

@@ -11,14 +11,6 @@ from pmeta.fast.library import call, library
 from pmeta.fast.record import kernel
 
 TILES, MOST_CHANNELS = 24, 128  # as in conv.c; with more channels PyTorch is faster
-
-
-class Shape(ctypes.Structure):
-    _fields_ = [
-        (name, ctypes.c_int32) for name in ("batch", "height", "width", "inputs", "outputs")
-    ]
-
-
 empty = partial(torch.empty, dtype=torch.float32, device="cpu")  # whatever the defaults are
 PLAIN = ConvShape((1, 1), (1, 1), (1, 1), 1)
 
@@ -71,15 +63,8 @@ def input_gradient(g: Tensor, w: Tensor) -> Tensor:
 def _winograd(x: Tensor, w: Tensor, outputs: int, turned: bool) -> Tensor:
     b, c, h, wide = x.shape
     y = empty(b, outputs, h, wide, memory_format=torch.channels_last)
-    call(
-        "cv_winograd",
-        Shape(b, h, wide, c, outputs),
-        x,
-        w.contiguous(),
-        ctypes.c_int32(turned),
-        y,
-        _scratch(c, outputs),
-    )
+    sizes, scratch = (b, h, wide, c, outputs), _scratch(c, outputs)
+    call("cv_winograd", sizes, x, w.contiguous(), ctypes.c_int32(turned), y, scratch)
     return y
 
 
@@ -91,14 +76,8 @@ def weight_gradient(g: Tensor, x: Tensor, w: Tensor) -> Tensor:
     thin = is_thin(w)
     scratch = empty((9 * outputs + wide + 2) * c) if thin else _scratch(c, outputs)
     name = "cv_thin_weight" if thin else "cv_winograd_weight"
-    call(
-        name,
-        Shape(b, h, wide, c, outputs),
-        x.contiguous(memory_format=torch.channels_last),
-        g,
-        g_w,
-        scratch,
-    )
+    x = x.contiguous(memory_format=torch.channels_last)
+    call(name, (b, h, wide, c, outputs), x, g, g_w, scratch)
     return g_w
 
 

@@ -20,7 +20,8 @@ def library() -> ctypes.CDLL | None:
         return None
 
 
-def call(name: str, shape: ctypes.Structure, *arguments: Any) -> None:
-    """A kernel by its name; a tensor is passed as a pointer to its data."""
+def call(name: str, sizes: tuple[int, ...], *arguments: Any) -> None:
+    """A kernel by its name, with the sizes that its struct has in C; a tensor is passed as a
+    pointer to its data."""
     values = [ctypes.c_void_p(a.data_ptr()) if isinstance(a, Tensor) else a for a in arguments]
-    getattr(library(), name)(ctypes.byref(shape), *values)
+    getattr(library(), name)((ctypes.c_int32 * len(sizes))(*sizes), *values)

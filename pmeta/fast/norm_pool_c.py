@@ -13,12 +13,6 @@ from pmeta.fast.record import kernel
 MOST_CHANNELS = 1024
 
 
-class Shape(ctypes.Structure):
-    _fields_ = [
-        (name, ctypes.c_int32) for name in ("batch", "height", "width", "channels", "groups")
-    ]
-
-
 def takes(x: Tensor) -> bool:
     """Whether x (B, C, H, W) can be computed here."""
     fits = x.dtype == torch.float32 and x.device.type == "cpu" and x.shape[1] <= MOST_CHANNELS
@@ -61,7 +55,7 @@ def twice(normed: Normed, g: Tensor, m: Tensor, a: Tensor, u: Tensor) -> tuple[T
 
 def _call(name: str, x: Tensor, groups: int, *arguments: Any) -> None:
     b, c, h, w = x.shape
-    call(name, Shape(b, h, w, c, groups), *arguments)
+    call(name, (b, h, w, c, groups), *arguments)
 
 
 def _image(b: int, c: int, h: int, w: int) -> Tensor:

@@ -16,8 +16,8 @@ MAX_POOL = (F.max_pool2d, torch.max_pool2d)
 class PoolFirst(TorchFunctionMode):
     """While this is on, a stand-in takes the place of a norm's output, and what reads it decides.
 
-    A max-pool of 2x2 has the norm computed at the places alone that it chooses, a ReLU hands the
-    question on, and anything else has the norm computed in full.
+    A max-pool of 2x2 has the norm computed only where it chooses, a ReLU hands the question
+    on, and anything else has the norm computed in full.
     """
 
     def __init__(self) -> None:

@@ -53,9 +53,8 @@ class Recorder(TorchDispatchMode):
         self.memory: dict[fx.Node, int] = {}
         """The number of the memory in which a node's tensor lies."""
         self.layout: dict[fx.Node, Hashable] = {}
-        self._views: dict[
-            int, dict[Hashable, fx.Node]
-        ] = {}  # by address of the memory, then by layout
+        # by address of the memory, then by layout
+        self._views: dict[int, dict[Hashable, fx.Node]] = {}
         self._last_input: fx.Node | None = None
         self._is_inside = False
         for t in inputs:

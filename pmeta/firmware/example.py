@@ -7,7 +7,7 @@ import numpy as np
 from pmeta.device import DeviceModel
 
 
-class Samples(NamedTuple):
+class Lesson(NamedTuple):
     """What the example learns from and what it names."""
 
     support: np.ndarray
@@ -24,7 +24,7 @@ class Samples(NamedTuple):
         return one * (len(self.support) + len(self.query)) + self.labels.nbytes
 
 
-def patterns(model: DeviceModel, classes: int = 5, seed: int = 0) -> Samples:
+def patterns(model: DeviceModel, classes: int = 5, seed: int = 0) -> Lesson:
     """One support sample and one query of each class: stripes and different noise.
 
     A policy gets two episodes and the actions of a random teacher."""
@@ -33,13 +33,13 @@ def patterns(model: DeviceModel, classes: int = 5, seed: int = 0) -> Samples:
     if model.rows > 1:
         episodes = rng.standard_normal((3, *shape)).astype(np.float32)
         wanted = rng.standard_normal((2, model.rows, model.outputs)).astype(np.float32)
-        return Samples(episodes[:2], wanted, episodes[2:])
+        return Lesson(episodes[:2], wanted, episodes[2:])
     classes = min(classes, model.outputs)
     drawn = [_gratings(classes, shape) + 0.2 * rng.standard_normal((classes, *shape)) for _ in "sq"]
     if model.input_type == "uint8":
         drawn = [np.clip(np.round(x * 64 + 128), 0, 255) for x in drawn]
     support, query = (x.astype(model.input_type) for x in drawn)
-    return Samples(support, np.arange(classes), query)
+    return Lesson(support, np.arange(classes), query)
 
 
 def _gratings(classes: int, shape: tuple[int, ...]) -> np.ndarray:

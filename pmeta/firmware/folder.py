@@ -7,7 +7,7 @@ from pathlib import Path
 from pmeta.base.files import cannot_write, make_folder, write_atomically
 from pmeta.device import ENGINE, DeviceModel
 from pmeta.firmware import c_text, fit
-from pmeta.firmware.example import Samples
+from pmeta.firmware.example import Lesson
 from pmeta.firmware.targets import Target
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -67,7 +67,7 @@ SOURCES = {
 """Where the engine goes, and where the example."""
 
 
-def write_folder(out: Path, data: bytes, name: str, samples: Samples, target: Target) -> list[Path]:
+def write_folder(out: Path, data: bytes, name: str, samples: Lesson, target: Target) -> list[Path]:
     """Write the folder of a model that fits the target; the files that it has now.
 
     Raises ValueError where the model does not fit, or where `out` has something in it."""
@@ -101,7 +101,7 @@ def _check_empty(out: Path) -> None:
 
 
 def _example(
-    model: DeviceModel, data: bytes, name: str, samples: Samples, target: Target
+    model: DeviceModel, data: bytes, name: str, samples: Lesson, target: Target
 ) -> dict[str, str]:
     """The files of C that are the same everywhere: place and text."""
     engine, place = SOURCES[target.kind]

@@ -24,9 +24,8 @@ def clip(pi: Tensor, rho: float) -> Tensor:
     n_channels = pi.shape[-1]
     if rho > 0:
         pi_sorted, order = pi.sort(dim=-1, stable=True)
-        c = (pi_sorted.cumsum(-1) < rho - 1e-6).sum(
-            -1, keepdim=True
-        ) + 1  # the smallest c with a sum of at least rho
+        # the smallest c with a sum of at least rho
+        c = (pi_sorted.cumsum(-1) < rho - 1e-6).sum(-1, keepdim=True) + 1
         places = torch.arange(n_channels, device=pi.device).expand_as(order)
         rank = torch.empty_like(order).scatter_(-1, order, places)
         pi = pi * (rank >= c.clamp(max=n_channels - 1))
@@ -46,9 +45,8 @@ def scores(module: dict[str, Tensor], v: Tensor, rho: float, batch: int | None) 
     `v` (B, C) are channel means. The mean runs over micro-batches of `batch` samples, None for all
     of them. Returns gamma, a row for each micro-batch. (ceil(B / batch), C)
     """
-    z = F.linear(
-        F.relu(F.linear(v, module["W1"], module["b1"])), module["W2"], module["b2"]
-    )  # (B, C)
+    # (B, C)
+    z = F.linear(F.relu(F.linear(v, module["W1"], module["b1"])), module["W2"], module["b2"])
     if batch is None or batch >= len(z):
         z = z.mean(0, keepdim=True)
     elif batch > 1:
@@ -124,7 +122,6 @@ class Gammas:
         module = {
             key: self.params[f"{layer.name}.{side}.{key}"] for key in ("W1", "b1", "W2", "b2")
         }
-        gamma = scores(
-            module, v if side == "fw" else unit_rms(v), rho, self.batch
-        )  # Eq. 10, Eq. 11
+        # Eq. 10, Eq. 11
+        gamma = scores(module, v if side == "fw" else unit_rms(v), rho, self.batch)
         return gamma if len(gamma) == 1 else gamma.repeat_interleave(self.batch or 1, 0)[: len(v)]

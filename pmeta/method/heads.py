@@ -1,4 +1,4 @@
-"""A head for any number of classes: the meta-trained outputs, in turn."""
+"""A head for any number of classes: the meta-trained outputs, repeated cyclically."""
 
 from collections.abc import Sequence
 

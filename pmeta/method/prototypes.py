@@ -17,9 +17,8 @@ def init_scale(net: Network) -> Weights:
     return {LOG_SCALE: torch.tensor(math.log(10 / net.head.c_in))}
 
 
-def prototype_head(
-    x: Tensor, y: Tensor, classes: int, log_scale: Tensor
-) -> tuple[Tensor, Tensor]:  # (n, D), (n,) -> (classes, D), (classes,)
+# (n, D), (n,) -> (classes, D), (classes,)
+def prototype_head(x: Tensor, y: Tensor, classes: int, log_scale: Tensor) -> tuple[Tensor, Tensor]:
     """Weight 2 s c_k and bias -s |c_k|^2, c_k the mean embedding of class k.
 
     Up to |x|^2, which all classes share, the scores are -s |x - c_k|^2.

@@ -37,9 +37,8 @@ def weight_gradients(
     (B, C), they multiply x and g(y): the ordinary weight gradient of those is the sum over samples
     of gamma_bw[f] gamma_fw[c] g(w)[f, c]. None is 1."""
     if layer.kind == "norm":
-        by_sample = scale(
-            layer, scale(layer, _sum_space(layer, g_y * x), gamma_fw), gamma_bw
-        )  # (B, C)
+        # (B, C)
+        by_sample = scale(layer, scale(layer, _sum_space(layer, g_y * x), gamma_fw), gamma_bw)
         g_w, g_b = by_sample.sum(0), scale(layer, _sum_space(layer, g_y), gamma_bw).sum(0)
         return [g_w, g_b][: len(layer.params)]
     shared = all(gamma is None or len(gamma) == 1 for gamma in (gamma_fw, gamma_bw))

@@ -164,9 +164,8 @@ class MLPPolicy(nn.Module):
             self.add_module(f"fc{i + 1}", nn.Linear(sizes[i], sizes[i + 1]))
         self.log_std = nn.Parameter(torch.zeros(action))
 
-    def forward(
-        self, x: Tensor
-    ) -> tuple[Tensor, Tensor]:  # (..., observation) -> (..., action), (action,)
+    # (..., observation) -> (..., action), (action,)
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         for i in range(1, self.depth):
             x = F.relu(self.get_submodule(f"fc{i}")(x))
         return self.get_submodule(f"fc{self.depth}")(x), self.log_std

@@ -17,7 +17,7 @@ DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.AlphaDropout, nn.FeatureA
 
 
 @dataclass
-class Run:
+class Watched:
     """What one forward pass showed of the layers and norms of a model, by name."""
 
     x: dict[str, Tensor] = field(default_factory=dict)
@@ -28,7 +28,7 @@ class Run:
 
 
 class _Reads:
-    def __init__(self, run: Run):
+    def __init__(self, run: Watched):
         super().__init__()
         self.run = run
         self.held: list[Any] = []  # keeps the ids valid
@@ -46,9 +46,9 @@ class _ReadsMode(_Reads, TorchDispatchMode):
     __torch_dispatch__ itself."""
 
 
-def watch(model: nn.Module, probe: Tensor) -> tuple[Run, Tensor]:
+def watch(model: nn.Module, probe: Tensor) -> tuple[Watched, Tensor]:
     """Run a model on `probe`, and see what its layers read and give."""
-    run = Run()
+    run = Watched()
     handles = []
     for name, module in model.named_modules():
         if isinstance(module, (*PLAIN, *BATCH_NORMS)):
@@ -67,7 +67,7 @@ def watch(model: nn.Module, probe: Tensor) -> tuple[Run, Tensor]:
     return run, output
 
 
-def plain_convs(model: nn.Module, run: Run) -> None:
+def plain_convs(model: nn.Module, run: Watched) -> None:
     """Replace convs of a class of their own, as those with TensorFlow's padding, by nn.Conv2d.
 
     Only where that gives what they gave. Padding of one pixel more behind than before becomes a
@@ -105,7 +105,7 @@ def _plain(m: nn.Conv2d, x: Tensor, y: Tensor) -> nn.Conv2d | None:
     return conv if same.shape == y.shape and torch.allclose(same, y, rtol=1e-4, atol=1e-5) else None
 
 
-def fold_batch_norms(model: nn.Module, run: Run) -> list[str]:
+def fold_batch_norms(model: nn.Module, run: Watched) -> list[str]:
     """Fold every batch norm into the layer before it, and name those that cannot be.
 
     One that stands behind something else becomes a conv of one pixel, channel by channel."""

@@ -22,6 +22,7 @@ from pmeta.report.picture import (
     name_axes,
     note,
     round_numbers,
+    rows_axes,
     save,
     spread,
 )
@@ -47,13 +48,15 @@ def run_pictures(path: Path) -> None:
 def accuracy_against_memory(results: Sequence[Mapping[str, Any]], path: Path) -> None:
     """One point with its CI95 for each method that was evaluated, as a picture."""
     points = [
-        Point(r["method"], SHORT[r["method"]], "", r["memory_mb"], r["accuracy"], r["ci95"] or 0.0)
+        MethodPoint(
+            r["method"], SHORT[r["method"]], "", r["memory_mb"], r["accuracy"], r["ci95"] or 0.0
+        )
         for r in results
     ]
     save(score_against_memory(points, "accuracy"), path)
 
 
-class Point(NamedTuple):
+class MethodPoint(NamedTuple):
     """A method in the picture of score against memory."""
 
     method: str
@@ -69,7 +72,7 @@ class Point(NamedTuple):
     """The paper has the same with nothing changed."""
 
 
-def score_against_memory(points: Sequence[Point], what: str) -> Figure:
+def score_against_memory(points: Sequence[MethodPoint], what: str) -> Figure:
     """Ours with CI95, filled; the paper's hollow. Up and left is better."""
     largest = max(p.memory_mb for p in points)
     unit, factor = ("MB", 1.0) if largest >= 1 else ("kB", 1000.0)
@@ -97,7 +100,7 @@ def on_tasks(what: str, tasks: str) -> str:
     return f"{what} on {tasks}" + (" (%)" if what == "accuracy" else "")
 
 
-def _mark(axes: Axes, p: Point, x: float, y: float) -> None:
+def _mark(axes: Axes, p: MethodPoint, x: float, y: float) -> None:
     color, shape = COLORS[p.method], MARKERS[p.method]
     if p.ci95:
         (bar,) = axes.plot([x, x], [y - p.ci95, y + p.ci95], color=color, lw=2, alpha=0.55)
@@ -110,7 +113,7 @@ def _mark(axes: Axes, p: Point, x: float, y: float) -> None:
 
 
 def _lead_to_paper(
-    axes: Axes, points: Sequence[Point], places: Sequence[tuple[float, float]]
+    axes: Axes, points: Sequence[MethodPoint], places: Sequence[tuple[float, float]]
 ) -> None:
     """Dotted lines from ours to the paper's."""
     hollow = {p.method: place for p, place in zip(points, places, strict=True) if p.hollow}
@@ -122,7 +125,7 @@ def _lead_to_paper(
 
 
 def _name(
-    axes: Axes, points: Sequence[Point], places: Sequence[tuple[float, float]], height: float
+    axes: Axes, points: Sequence[MethodPoint], places: Sequence[tuple[float, float]], height: float
 ) -> None:
     """Names beside each group of close points, on its right unless the next group is in the way."""
     at = [tuple(place) for place in axes.transData.transform(places)]
@@ -217,14 +220,8 @@ def computation(bars: Sequence[Bar]) -> Figure:
     most = max(v for bar in bars for v in (bar.whole, bar.paper))
     unit, factor = ("G", 1.0) if most >= 1 else ("M", 1000.0)
     figure, axes = canvas(34 * len(bars) + 40, left=4, right=62, top=6, bottom=34)
-    axes.set_xlim(0, most * factor * 1.02 if most > 0 else 1)
-    axes.set_ylim(len(bars), 0)
-    axes.set_yticks([])
-    axes.grid(axis="x", color=LIGHT["line"], linewidth=1)
-    axes.tick_params(axis="x", length=0)
-    axes.spines["bottom"].set_visible(False)
-    round_numbers(axes.xaxis)
-    name_axes(axes, f"{unit}MACs of one step over the support set")
+    end = most * factor * 1.02 if most > 0 else 1
+    rows_axes(axes, len(bars), 0, end, f"{unit}MACs of one step over the support set")
     for i, bar in enumerate(bars):
         name = axes.text(0, i + 0.4, shorten(bar.label, 48), color=INK, fontsize=12)
         note(name, class_="name")

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pmeta.cost.memory import forward_walk, peak_words, stored_words
-from pmeta.cost.ops import MB, WORD, Op, Ratio, layer_names, weight_words
+from pmeta.cost.ops import MB, WORD, Op, layer_names, weight_words
 from pmeta.report.picture import FAINT, INK, LIGHT, box, canvas, name_axes, round_numbers
 from pmeta.report.run import RunRecord
 from pmeta.report.words import bytes_text
@@ -19,15 +19,11 @@ class Walk:
 
     ops: tuple[Op, ...]
     update: tuple[str, ...]
-    mu_fw: tuple[tuple[str, float], ...]
+    mu_fw: dict[str, float]
     attention: bool
     samples: int
     kept_words: int
     """Of the episodes, which the exact accounting counts."""
-
-    @property
-    def ratios(self) -> Ratio:
-        return dict(self.mu_fw)
 
     @property
     def accumulators(self) -> float:
@@ -37,24 +33,15 @@ class Walk:
     @property
     def stored_mb(self) -> float:
         """What all layers keep for the backward pass."""
-        return (
-            sum(stored_words(self.ops, self.update, self.ratios, "paper", self.attention))
-            * WORD
-            / MB
-        )
+        return sum(self.stored_words()) * WORD / MB
+
+    def stored_words(self) -> list[float]:
+        """What each operation keeps for the backward pass."""
+        return stored_words(self.ops, self.update, self.mu_fw, "paper", self.attention)
 
     def peak_mb(self, accounting: str) -> float:
-        args = (
-            self.ops,
-            self.update,
-            1,
-            self.samples,
-            self.ratios,
-            accounting,
-            self.attention,
-            self.kept_words,
-        )
-        return peak_words(*args) * WORD / MB
+        how = (self.mu_fw, accounting, self.attention, self.kept_words)
+        return peak_words(self.ops, self.update, 1, self.samples, *how) * WORD / MB
 
 
 def walk_of(run: RunRecord) -> Walk | None:
@@ -78,7 +65,7 @@ def _walk(
     attention: bool,
 ) -> Walk:
     names = tuple(name for name in layer_names(ops) if name in mask)
-    kept = tuple((name, ratio) for name, ratio in mu_fw.items() if name in mask)
+    kept = {name: ratio for name, ratio in mu_fw.items() if name in mask}
     scores = attention and bool(set(names) & set(layer_names(ops)[:-1]))
     return Walk(ops, names, kept, scores, run.samples, run.kept_words)
 
@@ -111,7 +98,7 @@ def memory_along_layers(walk: Walk, top_mb: float) -> Figure:
 
 def _bands(axes: Axes, walk: Walk, scaled: float) -> None:
     """What is stored: a band for each layer, from its place to the end of the pass."""
-    stored = stored_words(walk.ops, walk.update, walk.ratios, "paper", walk.attention)
+    stored = walk.stored_words()
     end, below = len(walk.ops), walk.accumulators
     if below:
         tip = f"gradients of the updated weights: {bytes_text(below * WORD / MB)}"
@@ -131,11 +118,9 @@ def _bands(axes: Axes, walk: Walk, scaled: float) -> None:
 def _inside(axes: Axes, place: tuple[float, ...], texts: Sequence[str], kind: str) -> None:
     """The first text that has room in a band."""
     x, y, width, height = place
-    across, up = axes.transData.transform((x + width, y + height)) - axes.transData.transform(
-        (x, y)
-    )
-    fitting = [text for text in texts if 6 * len(text) < across]
-    if up >= 11 and fitting:
+    (left, bottom), (right, top) = axes.transData.transform([(x, y), (x + width, y + height)])
+    fitting = [text for text in texts if 6 * len(text) < right - left]
+    if top - bottom >= 11 and fitting:
         axes.annotate(
             fitting[0],
             (x + width, y + height / 2),
@@ -150,7 +135,7 @@ def _inside(axes: Axes, place: tuple[float, ...], texts: Sequence[str], kind: st
 
 def _working(axes: Axes, walk: Walk, scaled: float) -> None:
     """The buffer of each operation, above all that is stored by then."""
-    for moment in forward_walk(walk.ops, walk.update, walk.ratios, "paper", walk.attention):
+    for moment in forward_walk(walk.ops, walk.update, walk.mu_fw, "paper", walk.attention):
         base = (moment.stored + walk.accumulators) * scaled
         op = walk.ops[moment.op]
         tip = f"at {op.name or op.kind}: {bytes_text(moment.working * WORD / MB)} to work in"

@@ -70,6 +70,18 @@ def canvas(
     return figure, axes
 
 
+def rows_axes(axes: Axes, rows: int, low: float, high: float, what: str) -> None:
+    """Make a plot of `rows` rows, counted downwards, over numbers from low to high."""
+    axes.set_xlim(low, high)
+    axes.set_ylim(rows, 0)
+    axes.set_yticks([])
+    axes.grid(axis="x", color=RULE, linewidth=1)
+    axes.tick_params(axis="x", length=0)
+    axes.spines["bottom"].set_visible(False)
+    round_numbers(axes.xaxis)
+    name_axes(axes, what)
+
+
 def round_numbers(axis: Axis) -> None:
     """About five ticks at round numbers."""
     axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))

@@ -23,6 +23,9 @@ from pmeta.rl.config import RLConfig
 from pmeta.training.config import ImageConfig
 from pmeta.training.run_folder import Run
 
+NO_EVALUATIONS = {
+    f"{of}.json" for of in ["config", "best", "last", "failed", "network", "calibration"]
+}
 OF_A_RUN = ("config.json", "metrics.jsonl", "last.safetensors", "best.safetensors")
 COSTS: dict[str, Any] = {
     "tasks": COUNT,
@@ -286,15 +289,7 @@ def _evaluations(path: Path, score: str) -> list[dict[str, Any]]:
     """What `pmeta evaluate --json` printed, kept anywhere in the run folder."""
     found = []
     for file in sorted(path.rglob("*.json")):
-        content = (
-            _json(file)
-            if file.name
-            not in (
-                *("config.json", "best.json", "last.json", "failed.json"),
-                *("network.json", "calibration.json"),
-            )
-            else None
-        )
+        content = None if file.name in NO_EVALUATIONS else _json(file)
         if isinstance(content, dict) and {score, "memory_mb", "gmac"} <= content.keys():
             check(
                 str(file),

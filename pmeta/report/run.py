@@ -81,14 +81,9 @@ class RunRecord:
     @property
     def changes(self) -> list[str]:
         """What the run changes in its method, as in the paper's ablations."""
-        names = (
-            []
-            if self.is_rl
-            else [
-                name for name in ABLATED if getattr(self.config, name) != getattr(ImageConfig, name)
-            ]
-        )
-        return [f"{name} = {getattr(self.config, name)}" for name in names]
+        values = {} if self.is_rl else {name: getattr(self.config, name) for name in ABLATED}
+        changed = {name: v for name, v in values.items() if v != getattr(ImageConfig, name)}
+        return [f"{name} = {value}" for name, value in changed.items()]
 
     @property
     def finished(self) -> bool:
@@ -200,13 +195,10 @@ class RunRecord:
 
     def _is_own(self, evaluation: dict[str, Any]) -> bool:
         data = evaluation.get("data", "") in ("", getattr(self.config, "data", ""))
-        tasks = all(
-            evaluation.get(key) in (None, getattr(self.config, key, None))
-            for key in ("n_way", "n_shot")
-        )
-        return (
-            data and tasks and evaluation.get("batch", 1) == 1 and evaluation.get("classes") is None
-        )
+        asked = {key: evaluation.get(key) for key in ("n_way", "n_shot")}
+        tasks = all(n in (None, getattr(self.config, key, None)) for key, n in asked.items())
+        plain = evaluation.get("batch", 1) == 1 and evaluation.get("classes") is None
+        return data and tasks and plain
 
     @property
     def paper(self) -> PaperScore | None:
@@ -256,15 +248,9 @@ def paper_score(
         value, key = TABLE3[config.env][method], (MLPS[config.env], 20)
     else:
         key = (config.backbone, config.n_shot)
-        usual = (config.n_way, config.channels, config.norm, config.pool) == (
-            5,
-            32,
-            "group",
-            "max",
-        ) and key in TABLE2
-        usual = (
-            usual and tuple(image or ()) == (3, 84, 84) and "mini" in Path(config.data).name.lower()
-        )
+        network = (config.n_way, config.channels, config.norm, config.pool)
+        usual = network == (5, 32, "group", "max") and tuple(image or ()) == (3, 84, 84)
+        usual = usual and key in TABLE2 and "mini" in Path(config.data).name.lower()
         value = TABLE2[key][method][0] if usual else 0.0
     if not usual:
         return None

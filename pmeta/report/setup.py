@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from pmeta.method.methods import ALL, METHODS
 from pmeta.report.figures import (
     Bar,
-    Point,
+    MethodPoint,
     computation,
     curve_of,
     learning_curves,
@@ -102,19 +102,19 @@ def hero(runs: Sequence[RunRecord]) -> Card:
     return card(f"{what.capitalize()} against memory", f"{caption}Up and left is better.", picture)
 
 
-def points(runs: Sequence[RunRecord]) -> list[Point]:
+def points(runs: Sequence[RunRecord]) -> list[MethodPoint]:
     """Ours, and the paper's for the same set-up."""
     found = []
     for run, label in zip(runs, labels(runs), strict=True):
         if s := run.score:
             tip = f"{label}: {with_ci95(s)} in {bytes_text(s.memory_mb)} ({s.source})"
             figures = (s.memory_mb, s.value, s.ci95 or 0.0)
-            found.append(Point(run.method, label, tip, *figures, compared=bool(run.paper)))
+            found.append(MethodPoint(run.method, label, tip, *figures, compared=bool(run.paper)))
     ours = {run.method for run in runs if run.score and run.paper}
     for method, p in papers(runs).items():
         label = "" if method in ours else SHORT[method]
         tip = f"the paper's {ALL[method].title}: {p.value:g} in {p.memory_mb:g} MB"
-        found.append(Point(method, label, tip, p.memory_mb, p.value, 0.0, hollow=True))
+        found.append(MethodPoint(method, label, tip, p.memory_mb, p.value, 0.0, hollow=True))
     return found
 
 

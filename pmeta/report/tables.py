@@ -12,10 +12,9 @@ from pmeta.report.picture import (
     LIGHT,
     around,
     canvas,
-    name_axes,
     note,
-    round_numbers,
     row_label,
+    rows_axes,
 )
 from pmeta.report.words import shorten
 
@@ -131,14 +130,8 @@ def _dots(rows: list[Row], label: str, zero: bool = False) -> Figure:
     papers = [r.paper for r in rows if r.paper is not None]
     left = min(14 + LETTER * max(len(r.label) for r in rows), 165)
     figure, axes = canvas(22 * len(rows) + 44, left, 10, 4, 36)
-    axes.set_xlim(around([*ours, *papers, *([0.0] if zero else [])], 0.06))
-    axes.set_ylim(len(rows), 0)
-    axes.set_yticks([])
-    axes.grid(axis="x", color=LIGHT["line"], linewidth=1)
-    axes.tick_params(axis="x", length=0)
-    axes.spines["bottom"].set_visible(False)
-    round_numbers(axes.xaxis)
-    name_axes(axes, label)
+    low, high = around([*ours, *papers, *([0.0] if zero else [])], 0.06)
+    rows_axes(axes, len(rows), low, high, label)
     if zero:
         axes.axvline(0, color=FAINT, lw=1)
     for i, row in enumerate(rows):

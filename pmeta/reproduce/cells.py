@@ -62,9 +62,8 @@ class Cell:
     """Of the cost model: backbone, shots or episodes, method, figure."""
 
 
-_ATTENTION: dict[
-    str, dict[str, Any]
-] = {  # tag of the run folder: settings; the most telling come first
+# tag of the run folder: settings; the most telling come first
+_ATTENTION: dict[str, dict[str, Any]] = {
     "pmeta": {"method": "pmeta"},
     "pmeta-lr": {"method": "pmeta-lr"},
     "fw0-bw0": {"method": "pmeta", "clip_ratio_fw": 0.0, "clip_ratio_bw": 0.0},
@@ -118,22 +117,21 @@ def _trainings() -> Iterator[Training]:
     for tags in (_ATTENTION, _MORE):
         for shots in (1, 5):
             for tag, changes in tags.items():
-                yield Training(
-                    f"4conv-{shots}shot-{tag}", f"miniimagenet-4conv-5way-{shots}shot", changes
-                )
+                yield _on_images("4conv", shots, tag, changes)
     for tag, changes in _POOL_NORM.items():
-        yield Training(f"4conv-1shot-{tag}", "miniimagenet-4conv-5way-1shot", changes)
+        yield _on_images("4conv", 1, tag, changes)
     for env in ("navigation", "cheetah-velocity"):
         for method in reversed(METHODS):
             budget = _BUDGETS[env] if method in ("pmeta-lr", "pmeta") else {}
             yield Training(f"{env}-{method}", f"{env}-paper", {"method": method, **budget})
     for shots in (1, 5):
         for method in reversed(METHODS):
-            yield Training(
-                f"resnet12-{shots}shot-{method}",
-                f"miniimagenet-resnet12-5way-{shots}shot",
-                {"method": method},
-            )
+            yield _on_images("resnet12", shots, method, {"method": method})
+
+
+def _on_images(backbone: str, shots: int, tag: str, changes: dict[str, Any]) -> Training:
+    base = f"miniimagenet-{backbone}-5way-{shots}shot"
+    return Training(f"{backbone}-{shots}shot-{tag}", base, changes)
 
 
 TRAININGS = {training.name: training for training in _trainings()}
@@ -144,9 +142,8 @@ def _accuracies(
     table: str, row: str, shots: int, training: str, printed: tuple[float, ...]
 ) -> Iterator[Cell]:
     for data, accuracy in zip(paper.DATASETS, printed, strict=True):
-        yield Cell(
-            table, row, f"{shots}-shot {paper.DATASETS[data]}", "%", accuracy, training, data
-        )
+        column = f"{shots}-shot {paper.DATASETS[data]}"
+        yield Cell(table, row, column, "%", accuracy, training, data)
 
 
 def _table1() -> Iterator[Cell]:
@@ -165,15 +162,9 @@ def _table1() -> Iterator[Cell]:
     }
     for (backbone, shots), printed in paper.EXAMPLES.items():
         for key, (column, unit) in columns.items():
-            yield Cell(
-                "table1",
-                names[backbone],
-                column,
-                unit,
-                printed[key],
-                cost=(backbone, shots, "maml", key),
-                batch=None,
-            )
+            ours = (backbone, shots, "maml", key)
+            row = names[backbone]
+            yield Cell("table1", row, column, unit, printed[key], cost=ours, batch=None)
 
 
 def _costs(accuracy: Cell, prefix: str, where: tuple[str, int, str]) -> Iterator[Cell]:
@@ -189,10 +180,8 @@ def _costs(accuracy: Cell, prefix: str, where: tuple[str, int, str]) -> Iterator
 def _table2() -> Iterator[Cell]:
     for (backbone, shots), printed in paper.TABLE2.items():
         for method in METHODS:
-            row, training = (
-                f"{paper.BACKBONES[backbone]} {METHODS[method].title}",
-                f"{backbone}-{shots}shot-{method}",
-            )
+            row = f"{paper.BACKBONES[backbone]} {METHODS[method].title}"
+            training = f"{backbone}-{shots}shot-{method}"
             accuracies = list(_accuracies("table2", row, shots, training, printed[method]))
             yield from accuracies
             yield from _costs(accuracies[0], f"{shots}-shot", (backbone, shots, method))
@@ -201,16 +190,9 @@ def _table2() -> Iterator[Cell]:
 def _table3() -> Iterator[Cell]:
     for env, printed in paper.TABLE3.items():
         for method in METHODS:
-            column = f"{paper.ENVIRONMENTS[env]} Return"
-            gained = Cell(
-                "table3",
-                METHODS[method].title,
-                column,
-                "",
-                printed[method],
-                f"{env}-{method}",
-                data=env,
-            )
+            row, column = METHODS[method].title, f"{paper.ENVIRONMENTS[env]} Return"
+            training = f"{env}-{method}"
+            gained = Cell("table3", row, column, "", printed[method], training, data=env)
             yield gained
             yield from _costs(gained, paper.ENVIRONMENTS[env], (paper.MLPS[env], 20, method))
 

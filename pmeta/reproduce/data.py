@@ -65,9 +65,8 @@ def open_datasets(words: Sequence[str], size: int | None) -> dict[str, Dataset]:
     for name in (name for name in TITLES if name in given):
         root = given[name]
         cached = open_source(root, size, None if root == given.get("mini") else channels)
-        channels = (
-            channels or cached.images.shape[-1]
-        )  # what the network takes, so that nothing is decoded twice
+        # what the network takes, so that nothing is decoded twice
+        channels = channels or cached.images.shape[-1]
         splits = {own for own, *_ in cached.classes}
         split = "val" if "val" in splits and "test" not in splits else "test"
         found[name] = Dataset(root, "glyphs" if root == "glyphs" else TITLES[name], split)

@@ -2,20 +2,18 @@
 
 import dataclasses
 import json
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import torch
-from rich.progress import track
 
-from pmeta.base.console import Console
 from pmeta.base.files import make_folder, read_json, write_atomically
+from pmeta.base.progress import progress
 from pmeta.rl.restore import evaluate as evaluate_best_policy
 from pmeta.training.evaluate import TaskResult, summarise
 from pmeta.training.restore import EvaluateConfig, prepare
-from pmeta.training.run_folder import plain, write_json
+from pmeta.training.run_folder import write_json
 from pmeta.training.workers import Group
 
 PART = 100
@@ -55,24 +53,17 @@ def evaluate_images(group: Group, config: EvaluateConfig, path: Path) -> None:
     part, tasks, started = path.with_suffix(".part"), config.tasks or 5000, time.monotonic()
     make_folder(path.parent)
     results, before = group.from_first(lambda: _read_part(part, asked))
-    quiet = group.rank > 0 or not sys.stderr.isatty()
     starts = range(len(results), tasks, PART)
-    for start in track(
-        starts, "evaluating", console=Console(stderr=True), disable=quiet, transient=True
-    ):
-        results = results + group.gather(
-            [result_of(i) for i in group.share(range(start, min(start + PART, tasks)))]
-        )
+    for start in progress(starts, "evaluating", shown=group.rank == 0):
+        numbers = group.share(range(start, min(start + PART, tasks)))
+        results = results + group.gather([result_of(i) for i in numbers])
         if group.rank == 0:
             _write_part(part, asked, results, before + time.monotonic() - started)
     if group.rank == 0:
+        known = {"seconds": round(before + time.monotonic() - started, 1), "layers": layers}
         summary = dataclasses.asdict(summarise(results))
         accuracies = [r.accuracy for r in results]
-        seconds = round(before + time.monotonic() - started, 1)
-        write_json(
-            path,
-            {**asked, "seconds": seconds, "layers": layers, **summary, "accuracies": accuracies},
-        )
+        write_json(path, {**asked, **known, **summary, "accuracies": accuracies})
         part.unlink(missing_ok=True)
 
 
@@ -104,10 +95,5 @@ def evaluate_policy(group: Group, run: str, tasks: int, path: Path) -> None:
     layers, summary = evaluate_best_policy(group, run, tasks, 1, 1, "")
     if group.rank == 0:
         make_folder(path.parent)
-        seconds = round(time.monotonic() - started, 1)
-        write_json(
-            path,
-            plain(
-                {"batch": 1, "seconds": seconds, "layers": layers, **dataclasses.asdict(summary)}
-            ),
-        )
+        known = {"batch": 1, "seconds": round(time.monotonic() - started, 1), "layers": layers}
+        write_json(path, {**known, **dataclasses.asdict(summary)})

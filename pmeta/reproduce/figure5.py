@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from pmeta.base.files import make_folder
-from pmeta.method.inner import Scores
+from pmeta.method.inner import InnerLoop, Scores
 from pmeta.network.layers import Network
-from pmeta.training.evaluate import evaluate_task, evaluation_loop
+from pmeta.training.evaluate import evaluate_task
 from pmeta.training.restore import load, open_for, restore
 from pmeta.training.run_folder import write_json
 from pmeta.training.train import choose_device, task
@@ -32,29 +32,21 @@ def measure(group: Group, run: str, split: str, tasks: int) -> None:
     device, image = choose_device("auto", group.rank), tuple(best.info["input"])
     images = open_for(config, split, "", image)
     net, meta = restore(config, best.tensors, image, device)
-    loop = evaluation_loop(net, config.method_row(), batch=1)
-    first = dataclasses.replace(
-        meta, mask=torch.ones_like(meta.mask)
-    )  # a layer has scores even where its alpha is 0
+    loop = InnerLoop(net, config.method_row(), batch=1)
+    # a layer has scores even where its alpha is 0
+    first = dataclasses.replace(meta, mask=torch.ones_like(meta.mask))
     found = []
     for i in group.share(range(tasks)):
-        drawn = task(
-            config, images, i, device, config.seed + 1
-        )  # other tasks than those that chose the model
+        # other tasks than those that chose the model
+        drawn = task(config, images, i, device, config.seed + 1)
         _, scores = loop.step(first, meta.w, 0, (drawn.support_x, drawn.support_y))
-        found.append(
-            (
-                evaluate_task(loop, meta, drawn).ratios,
-                sample_scores(net, scores, len(drawn.support_x)),
-            )
-        )
+        ratios = evaluate_task(loop, meta, drawn).ratios
+        found.append((ratios, sample_scores(net, scores, len(drawn.support_x))))
     found = group.gather(found)
     if group.rank == 0:
-        make_folder(path_of(Path(run), split).parent)
-        write_json(
-            path_of(Path(run), split),
-            _summary(net, meta.updates(), found) | {"split": split, "eval_tasks": tasks},
-        )
+        path, summary = path_of(Path(run), split), _summary(net, meta.updates(), found)
+        make_folder(path.parent)
+        write_json(path, summary | {"split": split, "eval_tasks": tasks})
 
 
 def sample_scores(net: Network, scores: Scores, n: int) -> list[Tensor]:
@@ -74,9 +66,8 @@ def sample_scores(net: Network, scores: Scores, n: int) -> list[Tensor]:
     return out
 
 
-def _side_by_side(
-    fw: Tensor, bw: Tensor
-) -> Tensor:  # (n, a), (n, b) -> (n, 2, max(a, b)), filled up with zeros
+# (n, a), (n, b) -> (n, 2, max(a, b)), filled up with zeros
+def _side_by_side(fw: Tensor, bw: Tensor) -> Tensor:
     width = max(fw.shape[1], bw.shape[1])
     return torch.stack([torch.nn.functional.pad(g, (0, width - g.shape[1])) for g in (fw, bw)], 1)
 
@@ -89,14 +80,12 @@ def cosine(a: Tensor, b: Tensor) -> Tensor:
 
 def _summary(net: Network, updates: Tensor, found: list[Any]) -> dict[str, Any]:
     ratios = torch.stack([r for r, _ in found])  # (tasks, K, L)
-    gammas = [
-        torch.cat(parts) for parts in zip(*(scores for _, scores in found), strict=True)
-    ]  # of each layer
+    # of each layer
+    gammas = [torch.cat(parts) for parts in zip(*(scores for _, scores in found), strict=True)]
     order = torch.randperm(len(gammas[0]), generator=torch.Generator().manual_seed(SEED))
     half = len(order) // 2
-    alike = torch.stack(
-        [cosine(g[order[:half]], g[order[half : 2 * half]]) for g in gammas]
-    )  # (L, pairs)
+    # (L, pairs)
+    alike = torch.stack([cosine(g[order[:half]], g[order[half : 2 * half]]) for g in gammas])
     return {
         "layers": [layer.name for layer in net.layers],
         "updated": updates.tolist(),

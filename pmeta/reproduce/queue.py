@@ -4,6 +4,7 @@ import dataclasses
 import importlib.util
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,9 @@ from pmeta.reproduce.scales import SCALES, configuration
 from pmeta.rl.config import RLConfig
 from pmeta.rl.train import train as train_policy
 from pmeta.training import workers
-from pmeta.training.config import ImageConfig, defaults
+from pmeta.training.config import ImageConfig
 from pmeta.training.restore import EvaluateConfig
-from pmeta.training.run_folder import BusyError, Run, write_json
+from pmeta.training.run_folder import BusyError, Run, usual, write_json
 from pmeta.training.train import MAY_DIFFER, train
 
 NO_IMAGES = "no MiniImageNet to train on: --data mini=DIR"
@@ -103,17 +104,14 @@ def plan(cells: Sequence[Cell], with_figure5: Sequence[str], options: Options) -
         for training in TRAININGS.values():
             if training.name not in wanted or trainable(training, options):
                 continue
-            own = [
-                c
-                for c in cells
-                if c.training == training.name and (training.is_rl or c.data in options.datasets)
-            ]
-            asked = tuple(dict.fromkeys((cell.data, cell.batch) for cell in own))
+            there = [c for c in cells if training.is_rl or c.data in options.datasets]
+            own = [(c.data, c.batch) for c in there if c.training == training.name]
+            asked = tuple(dict.fromkeys(own))
             shown = training.name in with_figure5 and seed == options.seeds[0]
             jobs.append(Job(training, _config(training, seed, options), asked, shown))
     for job in jobs:
         if Run(job.run).begun():
-            Run(job.run).compare(dataclasses.asdict(job.config), MAY_DIFFER, defaults(job.config))
+            Run(job.run).compare(dataclasses.asdict(job.config), MAY_DIFFER, usual(job.config))
     return jobs
 
 
@@ -143,24 +141,14 @@ def steps(job: Job, options: Options) -> Iterator[Step]:
     """What is left to do of a job, in order."""
     left = job.config.tasks - Run(job.run).tasks_done()
     if left > 0:
-        yield Step(job, "train", left, lambda: _train(job), f"train {job.run.name}")
+        yield Step(job, "train", left, partial(_train, job), f"train {job.run.name}")
     for data, batch in job.evaluations:
-        step = (
-            _policy(job, data, options)
-            if job.training.is_rl
-            else _images(job, data, batch, options)
-        )
-        if step:
-            yield step
+        yield from _evaluation(job, data, batch, options)
     if job.figure5 and not figure5.path_of(job.run, options.datasets["mini"].split).exists():
-        args = (str(job.run), options.datasets["mini"].split, SCALES[options.scale].figure_tasks)
-        yield Step(
-            job,
-            "figure5",
-            args[2],
-            lambda: _locked(job, figure5.measure, args, options),
-            f"figure 5 of {job.run.name}",
-        )
+        tasks = SCALES[options.scale].figure_tasks
+        args = (str(job.run), options.datasets["mini"].split, tasks)
+        do = partial(_locked, job, figure5.measure, args, options)
+        yield Step(job, "figure5", tasks, do, f"figure 5 of {job.run.name}")
 
 
 def _train(job: Job) -> None:
@@ -170,48 +158,31 @@ def _train(job: Job) -> None:
     (job.run / "failed.json").unlink(missing_ok=True)
 
 
-def _images(job: Job, data: str, batch: int | None, options: Options) -> Step | None:
-    dataset, tasks = options.datasets[data], options.tasks_of_evaluation
-    path = evaluations.path_of(job.run, data, dataset.split, batch)
+def _evaluation(job: Job, data: str, batch: int | None, options: Options) -> Iterator[Step]:
+    """One evaluation, unless it is there with as many tasks."""
+    scale, name = SCALES[options.scale], job.run.name
+    work: partial[Any]
+    if job.training.is_rl:
+        tasks, path = scale.rl_eval_tasks, evaluations.path_of(job.run, data, "test", 1)
+        args = (str(job.run), tasks, path)
+        work, label = partial(_locked, job, evaluations.evaluate_policy, args), name
+    else:
+        dataset, tasks = options.datasets[data], options.tasks_of_evaluation
+        path = evaluations.path_of(job.run, data, dataset.split, batch)
+        config = EvaluateConfig(
+            run=str(job.run),
+            data=dataset.root,
+            split=dataset.split,  # type: ignore[arg-type]
+            tasks=tasks,
+            batch=batch,
+            n_query=scale.eval_query,
+            seed=job.config.seed + 1,  # other tasks than those that chose the model
+        )
+        work = partial(_locked, job, evaluations.evaluate_images, (config, path))
+        label = f"{name} on {dataset.title} ({dataset.split}), {batch or 'all'} at a time"
     found = evaluations.read(path)
-    if found and found["tasks"] >= tasks:
-        return None
-    config = EvaluateConfig(
-        run=str(job.run),
-        data=dataset.root,
-        split=dataset.split,  # type: ignore[arg-type]
-        tasks=tasks,
-        batch=batch,
-        n_query=SCALES[options.scale].eval_query,
-        seed=job.config.seed + 1,  # other tasks than those that chose the model
-    )
-    label = (
-        f"evaluate {job.run.name} on {dataset.title} ({dataset.split}), {batch or 'all'} at a time"
-    )
-    return Step(
-        job,
-        "evaluate",
-        tasks,
-        lambda: _locked(job, evaluations.evaluate_images, (config, path), options),
-        label,
-    )
-
-
-def _policy(job: Job, env: str, options: Options) -> Step | None:
-    tasks = SCALES[options.scale].rl_eval_tasks
-    path = evaluations.path_of(job.run, env, "test", 1)
-    found = evaluations.read(path)
-    if found and found["tasks"] >= tasks:
-        return None
-    args = (str(job.run), tasks, path)
-    label = f"evaluate {job.run.name}"
-    return Step(
-        job,
-        "evaluate",
-        tasks,
-        lambda: _locked(job, evaluations.evaluate_policy, args, options),
-        label,
-    )
+    if not found or found["tasks"] < tasks:
+        yield Step(job, "evaluate", tasks, partial(work, options), f"evaluate {label}")
 
 
 def _locked(job: Job, work: Callable[..., Any], args: tuple[Any, ...], options: Options) -> Any:
@@ -237,9 +208,8 @@ def work_off(
                     after()
             except BusyError:
                 busy.append(job)
-            except (
-                DivergedError
-            ) as error:  # the others go on; a new start tries again from the last good checkpoint
+            # the others go on; a new start tries again from the last good checkpoint
+            except DivergedError as error:
                 write_json(job.run / "failed.json", {"error": str(error)})
                 after()
         todo = busy

@@ -12,18 +12,8 @@ from pmeta.training.config import NAMED as IMAGES
 from pmeta.training.config import ImageConfig
 
 CELLS_DIFFER_IN = (
-    *(
-        "method",
-        "backbone",
-        "n_shot",
-        "norm",
-        "pool",
-        "clip_ratio_fw",
-        "clip_ratio_bw",
-        "scores",
-        "sparse_fw",
-        "sparse_bw",
-    ),
+    *("method", "backbone", "n_shot", "norm", "pool", "scores"),
+    *("clip_ratio_fw", "clip_ratio_bw", "sparse_fw", "sparse_bw"),
     *("env", "data", "out", "seed", "tasks", "workers", "device"),
 )
 """What --set may not change: the cells' own settings, and what has an option of its own."""
@@ -48,6 +38,7 @@ class Scale:
     figure_tasks: int = 100
 
 
+SMOKE_POLICY = {"epochs": 1, "meta_batch": 2, "episodes": 2, "horizon": 5, "val_tasks": 2}
 SCALES = {
     "smoke": Scale(
         images={
@@ -61,22 +52,7 @@ SCALES = {
         },
         tasks={1: 2, 5: 2},
         resnet12={"channels": 2},
-        rl={
-            "navigation": {
-                "epochs": 1,
-                "meta_batch": 2,
-                "episodes": 2,
-                "horizon": 5,
-                "val_tasks": 2,
-            },
-            "cheetah-velocity": {
-                "epochs": 1,
-                "meta_batch": 2,
-                "episodes": 2,
-                "horizon": 5,
-                "val_tasks": 2,
-            },
-        },
+        rl=dict.fromkeys(("navigation", "cheetah-velocity"), SMOKE_POLICY),
         eval_tasks=4,
         eval_query=1,
         rl_eval_tasks=2,

@@ -34,10 +34,8 @@ def run(
     estimate = Estimate(options)
     write(asked, options)
     if todo:
-        print(
-            f"{len(todo)} steps to go in {len(jobs)} runs, about {in_words(estimate.total(todo))}.",
-            flush=True,
-        )
+        about = in_words(estimate.total(todo))
+        print(f"{len(todo)} steps to go in {len(jobs)} runs, about {about}.", flush=True)
     if config.plan:
         for step, seconds in zip(todo, estimate.seconds(todo), strict=True):
             print(f"  {in_words(seconds):>12}  {step.label}, {step.tasks} tasks")
@@ -49,23 +47,13 @@ def run(
 def prepare(config: ReproduceConfig, out: Path) -> Options:
     """The options of the queue; opens the data."""
     words = config.data or (("glyphs",) if config.scale == "smoke" else ())
-    for name in (
-        "navigation-pmeta",
-        "4conv-1shot-pmeta",
-    ):  # a mistake in --set is told before the data are opened
+    # a mistake in --set is told before the data are opened
+    for name in ("navigation-pmeta", "4conv-1shot-pmeta"):
         settings = configuration(TRAININGS[name], config.scale, "", config.tasks, config.set)
     count = config.workers or (1 if config.scale == "smoke" else workers.default_workers())
     datasets = open_datasets(words, settings.image_size)  # type: ignore[union-attr]
-    return Options(
-        out,
-        config.scale,
-        datasets,
-        config.seeds,
-        config.tasks,
-        config.eval_tasks,
-        config.set,
-        count,
-    )
+    sizes = (config.seeds, config.tasks, config.eval_tasks)
+    return Options(out, config.scale, datasets, *sizes, config.set, count)
 
 
 def left_out(cells: Sequence[Cell], figure: Sequence[str], options: Options) -> list[str]:
@@ -99,10 +87,8 @@ def work(
 
     def before(step: Step) -> None:
         left = [s for job in jobs for s in queue.steps(job, options)]
-        print(
-            f"[about {in_words(estimate.total(left))} to go] {step.label}: {step.tasks} tasks",
-            flush=True,
-        )
+        about = in_words(estimate.total(left))
+        print(f"[about {about} to go] {step.label}: {step.tasks} tasks", flush=True)
 
     return queue.work_off(jobs, options, before, lambda: write(asked, options))
 

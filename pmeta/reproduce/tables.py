@@ -13,19 +13,8 @@ from pmeta.base.files import make_folder, write_atomically
 from pmeta.training.run_folder import plain
 
 FIELDS = (
-    "row",
-    "column",
-    "unit",
-    "ours",
-    "ci95",
-    "paper",
-    "tasks",
-    "seeds",
-    "eval_tasks",
-    "split",
-    "run",
-    "missing",
-    "note",
+    *("row", "column", "unit", "ours", "ci95", "paper"),
+    *("tasks", "seeds", "eval_tasks", "split", "run", "missing", "note"),
 )
 
 
@@ -77,17 +66,12 @@ def as_markdown(table: dict[str, Any]) -> str:
     missing and why."""
     cells = {(cell["row"], cell["column"]): cell for cell in table["cells"]}
     units = {cell["column"]: cell["unit"] for cell in table["cells"]}
-    heads = [
-        "",
-        *(f"{c} ({units[c]})" if units[c] and units[c] not in c else c for c in table["columns"]),
-    ]
-    body = [
-        [row, *(_shown(cells.get((row, c))) for c in table["columns"])] for row in table["rows"]
-    ]
-    parts = [f"# Table {table['name'][-1]}: {table['title']}", _about(table), _grid(heads, body)]
-    parts += _differences(table)
-    parts += _runs(table)
-    parts += _notes(table)
+    columns = table["columns"]
+    heads = [f"{c} ({units[c]})" if units[c] and units[c] not in c else c for c in columns]
+    body = [[row, *(_shown(cells.get((row, c))) for c in columns)] for row in table["rows"]]
+    title = f"# Table {table['name'][-1]}: {table['title']}"
+    parts = [title, _about(table), _grid(["", *heads], body)]
+    parts += [*_differences(table), *_runs(table), *_notes(table)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -191,11 +175,6 @@ def _places(some: list[dict[str, Any]], cells: list[dict[str, Any]]) -> list[str
     if len(some) == len(cells):
         return ["everything"]
     columns = list(dict.fromkeys(cell["column"] for cell in some))
-    whole = [
-        c
-        for c in columns
-        if [x for x in cells if x["column"] == c] == [x for x in some if x["column"] == c]
-    ]
-    return [f"column {c}" for c in whole] + [
-        f"{x['row']} {x['column']}" for x in some if x["column"] not in whole
-    ]
+    whole = [c for c in columns if all(x in some for x in cells if x["column"] == c)]
+    rest = [x for x in some if x["column"] not in whole]
+    return [f"column {c}" for c in whole] + [f"{x['row']} {x['column']}" for x in rest]

@@ -124,9 +124,8 @@ class CheetahVelocity:
         import mujoco
         from mujoco import rollout
 
-        if (
-            not self._model
-        ):  # built at first use, so that the environment itself can be sent to another process
+        # built at first use, so that the environment itself can be sent to another process
+        if not self._model:
             model = load_model()
             self._model.extend([model, [mujoco.MjData(model) for _ in range(self.threads)]])
         model, data = self._model

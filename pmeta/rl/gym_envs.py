@@ -50,9 +50,8 @@ class CheetahVelocityEnv(HalfCheetahEnv):
         self._given, self._env = velocity, CheetahVelocity(action_scale=action_scale)
         self.target = 0.0 if velocity is None else velocity
         super().__init__(**kwargs)
-        EzPickle.__init__(
-            self, velocity, action_scale, **kwargs
-        )  # what a copy is made from; the parent has noted its own
+        # what a copy is made from; the parent has noted its own
+        EzPickle.__init__(self, velocity, action_scale, **kwargs)
         self.observation_space = Box(-np.inf, np.inf, (20,), np.float64)
         self.action_space = Box(-1 / action_scale, 1 / action_scale, (6,), np.float64)
 

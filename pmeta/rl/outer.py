@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -69,34 +70,22 @@ def outer_update(outer: Outer, data: Batch, config: RLConfig, group: Group) -> d
     that, with the new step sizes, lowers the surrogate and keeps to the trust region; 0 when there
     is none. Each process holds its own tasks; all of them take the same step.
     """
-
-    def mean(sum_of_tasks: Tensor) -> Tensor:
-        return group.add({"": sum_of_tasks})[""] / config.meta_batch
-
+    mean = partial(mean_of_tasks, group, config.meta_batch)
     gradients, queries, loss = differentiate(outer.loop, outer.meta, data)
     flat = mean(torch.cat([loss[None], *(g.flatten() for g in gradients.values())]))
     check_gradient(flat)
-    loss_before, n_alpha = float(flat[0]), outer.meta.alpha.numel()
-    g_alpha, g_theta = flat[1 : 1 + n_alpha].view_as(outer.meta.alpha), flat[1 + n_alpha :]
-
+    n_alpha = outer.meta.alpha.numel()
+    loss_before, g_alpha, g_theta = flat.split([1, n_alpha, len(flat) - n_alpha - 1])
     fishers = fisher_matrices(outer.loop, outer.meta, data, config.fisher_episodes)
-    step = natural_step(
-        lambda v: mean(fisher_product(fishers, v)) + config.cg_damping * v,
-        g_theta,
-        config.aim * config.max_kl,
-        config.cg_iterations,
-    )
-    still = {name: torch.zeros_like(t) for name, t in outer.meta.parameters().items()}
-    outer.update(
-        MetaGradient({**still, "alpha": g_alpha}, loss_before, math.nan, 1)
-    )  # Adam leaves what has no gradient
+    curvature = partial(damped_product, fishers, mean, config.cg_damping)
+    step = natural_step(curvature, g_theta, config.aim * config.max_kl, config.cg_iterations)
+    move_step_sizes(outer, g_alpha, float(loss_before))
     start = outer.meta.map(Tensor.detach)
 
     def at(fraction: float) -> tuple[float, float]:
-        loss_after, divergence = mean(
-            torch.stack(measure(outer.loop, shifted(start, fraction * step), data, queries))
-        ).tolist()
-        return loss_before - loss_after, divergence
+        found = measure(outer.loop, shifted(start, fraction * step), data, queries)
+        loss_after, divergence = mean(torch.stack(found)).tolist()
+        return float(loss_before) - loss_after, divergence
 
     fraction, gain, divergence = line_search(at, config)
     new = shifted(start, fraction * step).parameters()
@@ -104,6 +93,25 @@ def outer_update(outer: Outer, data: Batch, config: RLConfig, group: Group) -> d
         for name, t in outer.meta.parameters().items():
             t.copy_(new[name])
     return {"kl": divergence, "gain": gain, "step": fraction}
+
+
+def mean_of_tasks(group: Group, tasks: int, own: Tensor) -> Tensor:
+    """The mean over all tasks, from the sum over those of this process."""
+    return group.add({"": own})[""] / tasks
+
+
+def damped_product(
+    fishers: list[Fisher], mean: Callable[[Tensor], Tensor], damping: float, v: Tensor
+) -> Tensor:
+    """The mean Fisher matrix, with `damping` on its diagonal, times v."""
+    return mean(fisher_product(fishers, v)) + damping * v
+
+
+def move_step_sizes(outer: Outer, g_alpha: Tensor, loss: float) -> None:
+    """Eq. 9 with Adam on the step sizes alone: it leaves what has no gradient."""
+    still = {name: torch.zeros_like(t) for name, t in outer.meta.parameters().items()}
+    moved = {**still, "alpha": g_alpha.view_as(outer.meta.alpha)}
+    outer.update(MetaGradient(moved, loss, math.nan, 1))
 
 
 def line_search(

@@ -61,9 +61,8 @@ def draw_velocities(axis: Any, data: Batch, i: int) -> None:
         (data.before, "0.7", "before"),
         (data.after, "tab:blue", "after adaptation"),
     ):
-        velocity = (
-            np.diff(episodes.obs[i, :, :, 17].numpy(), axis=1).mean(axis=0) / dt
-        )  # of the torso's x
+        # of the torso's x
+        velocity = np.diff(episodes.obs[i, :, :, 17].numpy(), axis=1).mean(axis=0) / dt
         axis.plot(dt * np.arange(1, len(velocity) + 1), velocity, color=colour, lw=1, label=label)
     axis.axhline(float(data.tasks[i, 0]), color="tab:red", ls="--", label="target")
     axis.set_xlabel("seconds", fontsize=8)

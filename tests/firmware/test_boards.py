@@ -11,7 +11,7 @@ from pmeta import zoo
 from pmeta.compiler.export import export
 from pmeta.device import DeviceModel
 from pmeta.firmware import fit
-from pmeta.firmware.example import Samples, patterns
+from pmeta.firmware.example import Lesson, patterns
 from pmeta.firmware.folder import write_folder
 from pmeta.firmware.targets import TARGETS
 from pmeta.method.learned import init_meta
@@ -28,7 +28,7 @@ WITH_STATE = "DEFINES=-DEXAMPLE_PRINT_STATE"
 
 
 def on_board(
-    folder: Path, data: bytes, samples: Samples, target: str, engine: Path | None = None
+    folder: Path, data: bytes, samples: Lesson, target: str, engine: Path | None = None
 ) -> boards.Printed:
     """Written, built with warnings as errors, and run."""
     write_folder(folder, data, "model", samples, TARGETS[target])

@@ -11,7 +11,7 @@ from PIL import Image
 
 from pmeta.method.methods import METHODS
 from pmeta.report import figures
-from pmeta.report.figures import Bar, Curve, Point, computation, learning_curves
+from pmeta.report.figures import Bar, Curve, MethodPoint, computation, learning_curves
 from pmeta.report.picture import COLORS, svg
 from tests.helpers.report_folders import write_run
 
@@ -69,7 +69,10 @@ def test_accuracy_against_memory(tmp_path: Path, drawn: list[matplotlib.figure.F
 
 def test_the_place_of_a_mark_is_its_figures() -> None:
     """Twice the memory is twice as far from zero; more accuracy is higher up."""
-    points = [Point("pmeta", "a", "", 1.0, 30.0, 1.0), Point("pmeta", "b", "", 2.0, 40.0, 1.0)]
+    points = [
+        MethodPoint("pmeta", "a", "", 1.0, 30.0, 1.0),
+        MethodPoint("pmeta", "b", "", 2.0, 40.0, 1.0),
+    ]
     picture = figures.score_against_memory(points, "accuracy")
     axes = picture.axes[0]
     (zero, _), (xa, ya), (xb, yb) = axes.transData.transform([(0, 30), (1, 30), (2, 40)])
@@ -148,7 +151,9 @@ def test_computation_splits_a_step_in_forward_and_the_rest() -> None:
 
 @pytest.mark.parametrize("size", [0.0, -3.0, 1e-12, 1e17])
 def test_odd_figures_are_drawn_all_the_same(size: float) -> None:
-    picture = figures.score_against_memory([Point("pmeta", "a", "", size, size, abs(size))], "x")
+    picture = figures.score_against_memory(
+        [MethodPoint("pmeta", "a", "", size, size, abs(size))], "x"
+    )
     assert svg(picture, "x")
     assert svg(computation([Bar("pmeta", "a", size, size, size)]), "x")
     assert svg(learning_curves([Curve("pmeta", "a", [(0, size, 0.0)])]), "x")

@@ -11,7 +11,7 @@ from pmeta import zoo
 from pmeta.device import DeviceModel, EngineError, load
 from pmeta.device.samples import read_samples
 from pmeta.firmware import fit
-from pmeta.firmware.example import Samples, patterns
+from pmeta.firmware.example import Lesson, patterns
 from pmeta.firmware.folder import write_folder
 from pmeta.firmware.targets import TARGETS, Target
 
@@ -94,7 +94,7 @@ def open_any(name: str, classes: int = 1) -> tuple[Path, DeviceModel]:
         raise ValueError(f"{name}: {error}") from None
 
 
-def example_samples(config: FirmwareConfig, model: DeviceModel) -> Samples:
+def example_samples(config: FirmwareConfig, model: DeviceModel) -> Lesson:
     """The user's samples, or drawn ones."""
     if config.query and not config.support:
         raise ValueError("--query goes with --support, whose classes it is of: give both.")
@@ -109,4 +109,4 @@ def example_samples(config: FirmwareConfig, model: DeviceModel) -> Samples:
             f"{config.support} has not: see pmeta adapt --help."
         )
     query = read_samples(config.query, model) if config.query else support
-    return Samples(support.x, support.labels, query.x)
+    return Lesson(support.x, support.labels, query.x)

@@ -203,9 +203,8 @@ class _Plain:
 
     def __init__(self) -> None:
         self.items = 0
-        self.done: dict[
-            int, tuple[Any, Any]
-        ] = {}  # by id: the old one, so that it lives, and the new
+        # by id: the old one, so that it lives, and the new
+        self.done: dict[int, tuple[Any, Any]] = {}
 
     def of(self, value: Any, depth: int) -> Any:
         """A value in plain containers."""

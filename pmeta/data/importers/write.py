@@ -28,9 +28,8 @@ class Picture(NamedTuple):
     split: str
     name: str  # of the class
     file: str
-    content: (
-        bytes | np.ndarray
-    )  # a file's bytes, kept as they are, or (H, W, C) uint8, written as PNG
+    # a file's bytes, kept as they are, or (H, W, C) uint8, written as PNG
+    content: bytes | np.ndarray
 
 
 def write_pictures(
