@@ -3,12 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from pmeta.training.settings import (
-    Settings,
-    check_counts,
-    check_not_negative,
-    check_positive,
-)
+from pmeta.training.settings import Settings, check_counts, check_not_negative, check_positive
 
 
 @dataclass(frozen=True)
