@@ -28,8 +28,11 @@ def max_mu_fw(C: int, rho: float) -> float:
     return max_survivors(C, rho) / C
 
 
-def bound_mu_fw(ops: Sequence[Op], rho: float) -> dict[str, float]:
-    """max_mu_fw of every layer but the output layer, which has no attention."""
+def bound_mu_fw(ops: Sequence[Op], rho: float | None) -> dict[str, float]:
+    """max_mu_fw of every layer but the output layer, which has no attention; rho None: all are
+    dense."""
+    if rho is None:
+        return {}
     return {
         op.name: max_mu_fw(channels(op)[0], rho) for op in ops if op.name in layer_names(ops)[:-1]
     }

@@ -96,7 +96,7 @@ class Setup:
 
     @property
     def ratios(self) -> dict[str, float]:
-        return {} if self.rho is None else bound_mu_fw(self.ops, self.rho)
+        return bound_mu_fw(self.ops, self.rho)
 
 
 def select(names: Sequence[str], text: str) -> list[str]:

@@ -64,24 +64,22 @@ def init_attention(layers: list[Layer], generator: torch.Generator) -> dict[str,
     """Modules with W2 = 0, so that gamma starts near 1; b2 breaks the ties that would drop the same
     channels for ever."""
     params = {}
-    for layer in layers:
-        for side, c in (("fw", layer.c_in), ("bw", layer.c_out)):
-            name = f"{layer.name}.{side}"
-            params[f"{name}.W1"] = (torch.rand(c, c, generator=generator) * 2 - 1) * c**-0.5
-            params[f"{name}.b1"] = torch.zeros(c)
-            params[f"{name}.W2"] = torch.zeros(c, c)
-            params[f"{name}.b2"] = torch.randn(c, generator=generator) * 0.01
+    for name, c in _sides(layers):
+        params[f"{name}.W1"] = (torch.rand(c, c, generator=generator) * 2 - 1) * c**-0.5
+        params[f"{name}.b1"] = torch.zeros(c)
+        params[f"{name}.W2"] = torch.zeros(c, c)
+        params[f"{name}.b2"] = torch.randn(c, generator=generator) * 0.01
     return params
 
 
 def init_static(layers: list[Layer]) -> dict[str, Tensor]:
     """alpha^Ch of Table 4: one static factor for each input and output channel, 1 at first."""
-    sides = [
-        (f"{layer.name}.{side}.alpha", c)
-        for layer in layers
-        for side, c in (("fw", layer.c_in), ("bw", layer.c_out))
-    ]
-    return {name: torch.ones(c) for name, c in sides}
+    return {f"{name}.alpha": torch.ones(c) for name, c in _sides(layers)}
+
+
+def _sides(layers: list[Layer]) -> list[tuple[str, int]]:
+    """The names of both sides of each layer, and their channels."""
+    return [(f"{l.name}.{s}", c) for l in layers for s, c in (("fw", l.c_in), ("bw", l.c_out))]
 
 
 def has_scores(net: Network, layer: Layer) -> bool:

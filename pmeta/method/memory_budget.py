@@ -6,17 +6,18 @@ from dataclasses import dataclass
 import torch
 
 from pmeta.cost.adaptation import Cost, cost
+from pmeta.cost.bound import bound_mu_fw
 from pmeta.cost.memory import peak_words, stored_words
 from pmeta.cost.ops import WORD, weight_words
 from pmeta.method.learned import Meta
 from pmeta.method.methods import Method
-from pmeta.method.step_sizes import largest, mu_fw_bound, updated_layers, with_mask
+from pmeta.method.step_sizes import largest, updated_layers, with_mask
 from pmeta.network.layers import Network
 
 
 def live_cost(net: Network, meta: Meta, method: Method, samples: int, batch: int = 1) -> Cost:
     """What adapting to `samples` samples would take now, with mu_fw at its bound."""
-    masks, mu_fw = updated_layers(net, meta.updates()), mu_fw_bound(net, method)
+    masks, mu_fw = updated_layers(net, meta.updates()), bound_mu_fw(net.ops, method.stored_rho)
     return cost(net.ops, masks, samples, batch, mu_fw, attention=method.scores == "attention")
 
 
@@ -68,7 +69,9 @@ def memory_of(
 ) -> "Memory":
     """What updating layers with this method takes at most."""
     attention = method.scores == "attention"
-    return Memory(net, mu_fw_bound(net, method), attention, samples, batch, accounting)
+    return Memory(
+        net, bound_mu_fw(net.ops, method.stored_rho), attention, samples, batch, accounting
+    )
 
 
 @dataclass(frozen=True)

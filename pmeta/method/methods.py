@@ -29,6 +29,12 @@ class Method:
     """What gamma_bw multiplies: w, the weight gradient g(w_l), or y, the gradient g(y_l) itself
     (Table 7)."""
 
+    @property
+    def stored_rho(self) -> float | None:
+        """rho that bounds what is stored of the inputs; None where they are stored whole."""
+        clipped = self.scores == "attention" and self.sparse_fw == "w"
+        return self.clip_ratio_fw if clipped else None
+
     def __post_init__(self) -> None:
         for flag, rho in (
             ("clip_ratio_fw", self.clip_ratio_fw),

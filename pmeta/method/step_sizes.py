@@ -5,10 +5,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from pmeta.cost.bound import bound_mu_fw
 from pmeta.cost.ops import WORD, input_words
 from pmeta.method.learned import Meta
-from pmeta.method.methods import Method
 from pmeta.network.layers import Network
 
 
@@ -51,14 +49,3 @@ def updated_layers(net: Network, updates: Tensor) -> list[list[str]]:
     tied = [layer.kind != "param" for layer in net.layers]
     rows = (updates.cpu() & torch.tensor(tied)).tolist()
     return [[layer.name for layer, hit in zip(net.layers, row, strict=True) if hit] for row in rows]
-
-
-def mu_fw_bound(net: Network, method: Method) -> dict[str, float]:
-    """The most that mu_fw of each layer can be, whatever the data; layers that are dense are left
-    out."""
-    clipped = (
-        method.scores == "attention"
-        and method.sparse_fw == "w"
-        and method.clip_ratio_fw is not None
-    )
-    return bound_mu_fw(net.ops, method.clip_ratio_fw or 0.0) if clipped else {}

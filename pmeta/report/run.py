@@ -172,10 +172,7 @@ class RunRecord:
     @property
     def mu_fw(self) -> dict[str, float]:
         """The most that mu_fw can be, whatever the data."""
-        clipped = (
-            self.attention and self.row.sparse_fw == "w" and self.row.clip_ratio_fw is not None
-        )
-        return bound_mu_fw(self.ops or (), self.row.clip_ratio_fw or 0.0) if clipped else {}
+        return bound_mu_fw(self.ops or (), self.row.stored_rho)
 
     @cached_property
     def inference_gmac(self) -> float | None:

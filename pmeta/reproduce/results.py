@@ -55,10 +55,8 @@ def evaluated(cell: Cell, out: Path) -> list[tuple[Path, dict[str, Any]]]:
     for run in sorted((out / "runs").glob(f"{cell.training}*")):
         if run.name == cell.training or run.name.startswith(f"{cell.training}-seed"):
             for split in ("test", "val"):
-                evaluation = evaluations.read(
-                    evaluations.path_of(run, cell.data, split, cell.batch)
-                )
-                if evaluation:
+                path = evaluations.path_of(run, cell.data, split, cell.batch)
+                if evaluation := evaluations.read(path):
                     found.append((run, evaluation | {"split": split}))
                     break
     return found
@@ -68,12 +66,10 @@ def _measured(cell: Cell, options: Options) -> dict[str, Any]:
     found = evaluated(cell, options.out)
     if not found:
         return {"missing": _why_missing(cell, options)}
-    score, ci95 = (
-        ("after", "after_ci95") if TRAININGS[cell.training].is_rl else ("accuracy", "ci95")
-    )
-    n = len(found)
+    is_rl = TRAININGS[cell.training].is_rl
+    score, ci95 = ("after", "after_ci95") if is_rl else ("accuracy", "ci95")
     return {
-        "ours": sum(e[score] for _, e in found) / n,
+        "ours": sum(e[score] for _, e in found) / len(found),
         "ci95": _over_tasks([e for _, e in found], ci95),
         "tasks": min(Run(run).tasks_done() for run, _ in found),
         "seeds": [Run(run).config()["seed"] for run, _ in found],
@@ -140,9 +136,7 @@ def _why_missing(cell: Cell, options: Options) -> str:
     if not done:
         return "not run yet"
     settings = Run(run).config()
-    total = (
-        settings["tasks"] if "tasks" in settings else settings["epochs"] * settings["meta_batch"]
-    )
+    total = settings.get("tasks") or settings["epochs"] * settings["meta_batch"]
     return f"in training: {done} of {total} tasks" if done < total else "trained, not evaluated yet"
 
 
@@ -159,8 +153,7 @@ def _cost(cell: Cell, options: Options) -> dict[str, Any]:
         if trained:
             return trained
     row, batch = METHODS[method], "all" if cell.batch is None else cell.batch
-    rho = row.clip_ratio_fw if row.scores == "attention" else None
-    ours = _figures(Setup(backbone, row.update, rho, shots, batch=batch))
+    ours = _figures(Setup(backbone, row.update, row.stored_rho, shots, batch=batch))
     found: dict[str, Any] = {"ours": ours[key]}
     if row.sparse_alpha:
         found |= {

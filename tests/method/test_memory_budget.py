@@ -6,12 +6,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from pmeta.cost.bound import bound_mu_fw
 from pmeta.cost.memory import peak_words
 from pmeta.cost.ops import layer_names
 from pmeta.method.learned import init_meta
 from pmeta.method.memory_budget import fit_budget
 from pmeta.method.methods import METHODS, Method
-from pmeta.method.step_sizes import mu_fw_bound, updated_layers
+from pmeta.method.step_sizes import updated_layers
 from pmeta.network.backbones import FourConv, MLPPolicy
 from pmeta.network.layers import Network
 from pmeta.network.take_in import take_in
@@ -63,7 +64,8 @@ def test_a_budget_that_cannot_be_met(two: Network) -> None:
 
 def exact_peak(net: Network, update: list[str], method: Method, samples: int) -> float:
     attention = method.scores == "attention"
-    return 4 * peak_words(net.ops, update, 1, samples, mu_fw_bound(net, method), "exact", attention)
+    mu_fw = bound_mu_fw(net.ops, method.stored_rho)
+    return 4 * peak_words(net.ops, update, 1, samples, mu_fw, "exact", attention)
 
 
 @pytest.mark.parametrize("method", ["pmeta-lr", "pmeta"])

@@ -4,14 +4,9 @@ import pytest
 import torch
 from torch import nn
 
+from pmeta.cost.bound import bound_mu_fw
 from pmeta.method.methods import METHODS, Method
-from pmeta.method.step_sizes import (
-    freeze,
-    input_kib,
-    lasso_gradient,
-    mu_fw_bound,
-    updated_layers,
-)
+from pmeta.method.step_sizes import freeze, input_kib, lasso_gradient, updated_layers
 from pmeta.network.backbones import MLPPolicy
 from pmeta.network.layers import Network
 from pmeta.network.take_in import take_in
@@ -77,9 +72,11 @@ def test_names_of_updated_layers() -> None:
 
 
 def test_bound_of_mu_fw_by_method(two: Network) -> None:
-    assert mu_fw_bound(two, METHODS["pmeta"]) == {
-        "0": 0.5
-    }  # of 4 channels at most 2 survive rho = 0.3; the head is dense
-    assert mu_fw_bound(two, METHODS["pmeta-lr"]) == {}
-    assert mu_fw_bound(two, Method("backward only", scores="attention", clip_ratio_fw=None)) == {}
-    assert mu_fw_bound(two, Method("sparse x", scores="attention", sparse_fw="x")) == {}
+    def bound(method: Method) -> dict[str, float]:
+        return bound_mu_fw(two.ops, method.stored_rho)
+
+    # of 4 channels at most 2 survive rho = 0.3; the head is dense
+    assert bound(METHODS["pmeta"]) == {"0": 0.5}
+    assert bound(METHODS["pmeta-lr"]) == {}
+    assert bound(Method("backward only", scores="attention", clip_ratio_fw=None)) == {}
+    assert bound(Method("sparse x", scores="attention", sparse_fw="x")) == {}
