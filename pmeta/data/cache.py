@@ -40,8 +40,8 @@ def open_or_build(
     JSON's content.
 
     Both are written under other names and moved, the JSON last: a reader sees a whole cache or
-    none. Of processes that want one source at once one builds while the others wait; where the file system
-    has no locks each builds the same bytes.
+    none. Of processes that want one source at once one builds while the others wait; where the file
+    system has no locks each builds the same bytes.
     """
     data, index = folder / f"{key}-{mark}.u8", folder / f"{key}-{mark}.json"
     cached = _open(data, index)

@@ -27,8 +27,9 @@ from pmeta.training.workers import Group
 from tests.helpers.recordings import ACTIVITIES, write_people
 
 TINY = SensorConfig(
-    channels=4, rate=100.0, length=32, stride=16, n_shot=2, n_query=2, inner_steps=2, pooled_epochs=3, tasks=24,
-    epoch_tasks=12, val_draws=1, val_people=("p0",), test_people=("p1",), workers=1,
+    channels=4, rate=100.0, length=32, stride=16, n_shot=2, n_query=2, inner_steps=2,
+    pooled_epochs=3, tasks=24, epoch_tasks=12, val_draws=1, val_people=("p0",),
+    test_people=("p1",), workers=1,
 )  # fmt: skip
 
 
