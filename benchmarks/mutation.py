@@ -31,10 +31,12 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from _pytest.runner import runtestprotocol
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -55,11 +57,13 @@ SANITIZED = (
     *("-std=c99", "-O1", "-g", "-w"),
     *("-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
 )
-FAST_TESTS = (
+FAST = (
     *("test_calls.py", "limits", "test_engine_files.py", "test_running.py", "test_prototypes.py"),
     *("test_binding.py", "test_slots.py"),
 )
-SLOW_TESTS = ("test_memory_passes.py", "test_stream.py", "test_golden.py")
+NOT_OPENING = ("test_calls.py", "limits/test_adaptation.py", *FAST[2:])
+"""The same without those that only open files."""
+SLOW = ("test_memory_passes.py", "test_stream.py", "test_golden.py")
 LEFT_OUT = (  # they compile an engine of their own, or have no part of these files in them
     *("ctrl_c", "release_build", "struct_of_python", "version_is"),
     *("power_fails", "wrong_save", "cut_anywhere"),
@@ -106,24 +110,37 @@ def mutants() -> Iterator[Mutant]:
                     yield Mutant(name, number + 1, line.strip(), changed.strip(), text)
 
 
-class Noted:
-    """A plugin of pytest: the first test that failed."""
+class Tests:
+    """A plugin of pytest that collects tests once and runs them as often as it is asked to."""
 
-    failed = ""
+    def __init__(self, then: Callable[["Tests"], None]):
+        self.then = then
+        self.items: list[pytest.Item] = []
 
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.failed and not self.failed:
-            self.failed = report.nodeid.removeprefix("tests/device/")
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        self.items = session.items
+        self.then(self)
+        return True
+
+    def failure(self, files: tuple[str, ...]) -> str:
+        """The first test of some files of tests/device that fails; empty: none."""
+        chosen = [item for f in files for item in self.items if f in item.nodeid]
+        for item, following in zip_longest(chosen, chosen[1:]):
+            item._initrequest()  # type: ignore[union-attr]
+            reports = runtestprotocol(item, log=False, nextitem=following)
+            if any(report.failed for report in reports):
+                return item.nodeid.removeprefix("tests/device/")
+        return ""
 
 
-def tests_fail(names: tuple[str, ...]) -> str:
-    """Run files of tests/device in this process up to the first failure: its name."""
-    noted = Noted()
-    files = [f"tests/device/{name}" for name in names]
+def collected(then: Callable[[Tests], None]) -> None:
+    """Collect the tests of FAST and SLOW, then go on with them."""
     unwanted = " or ".join(LEFT_OUT)
-    options = ["-qx", "-p", "no:cacheprovider", "-p", "no:randomly", "-k", f"not ({unwanted})"]
-    code = pytest.main([*options, *files], plugins=[noted])
-    return noted.failed or ("" if code == 0 else f"pytest ended with {code}")
+    options = ["-qs", "-p", "no:cacheprovider", "-k", f"not ({unwanted})"]
+    tests = Tests(then)
+    pytest.main([*options, *(f"tests/device/{name}" for name in (*FAST, *SLOW))], plugins=[tests])
+    if not tests.items:
+        raise SystemExit("no tests were collected")
 
 
 def in_a_copy(f: Callable[[], str]) -> str:
@@ -152,8 +169,8 @@ def in_a_copy(f: Callable[[], str]) -> str:
 class Bench:
     """The unchanged engine in object files, and the tests loaded."""
 
-    def __init__(self, folder: Path):
-        self.folder = folder
+    def __init__(self, folder: Path, tests: Tests):
+        self.folder, self.tests = folder, tests
         self.plain = self._objects(PLAIN, folder / "plain")
         self.sanitized = self._objects(SANITIZED, folder / "sanitized")
         fuzz = folder / "fuzz.o"
@@ -182,11 +199,7 @@ class Bench:
 
     def _load_tests(self) -> None:
         """Run all tests once, unchanged: they must hold, and leave their models in memory."""
-        device_models.case = remembered(device_models.case)
         self._use(self._link((*PLAIN, "-shared"), self.plain, self.folder / "unchanged.so"))
-        self.asked: dict[tuple[Callable[[bytes], float], bytes], float] = {}
-        device_files.opens = self._recorded(device_files.opens)  # type: ignore[assignment]
-        device_files.work = self._recorded(device_files.work)  # type: ignore[assignment]
         from tests.device.test_engine import HOSTILE, HOSTILE_FILES, hostile
 
         self.fuzzed = []
@@ -194,21 +207,12 @@ class Bench:
             path = self.folder / f"{kind}-{batch}"
             path.write_bytes(hostile(kind, batch))
             self.fuzzed.append([str(path), *map(str, HOSTILE_FILES)])
-        if failed := tests_fail(FAST_TESTS):
+        if failed := self.tests.failure(FAST):
             raise SystemExit(f"the unchanged engine fails {failed}")
-
-    def _recorded(self, f: Callable[[bytes], float]) -> Callable[[bytes], float]:
-        """Note what the tests of tests/device/limits ask: each of them holds the answer."""
-
-        def call(data: bytes) -> float:
-            self.asked[f, data] = f(data)
-            return self.asked[f, data]
-
-        return call
 
     def _answers_differ(self) -> str:
         """The questions of tests/device/limits once more, without pytest."""
-        for number, ((f, data), answer) in enumerate(self.asked.items()):
+        for number, ((f, data), answer) in enumerate(ASKED.items()):
             try:
                 if f(data) != answer:
                     return f"limits::file {number}"
@@ -232,14 +236,15 @@ class Bench:
         flags, objects = (*PLAIN, "-shared"), {**self.plain, m.file: new}
         built = self._link(flags, objects, self.folder / "mutant.so")
 
-        def noticed(names: tuple[str, ...]) -> str:
-            def tests() -> str:
-                self._use(built)
-                return self._answers_differ() or tests_fail(names)
+        def fast() -> str:
+            self._use(built)
+            return self._answers_differ() or self.tests.failure(NOT_OPENING)
 
-            return in_a_copy(tests)
+        def slow() -> str:
+            self._use(built)
+            return self.tests.failure(SLOW)
 
-        return noticed(FAST_TESTS) or self._fuzzed(m) or noticed(SLOW_TESTS)
+        return in_a_copy(fast) or self._fuzzed(m) or in_a_copy(slow)
 
     def _fuzzed(self, m: Mutant) -> str:
         new = self.folder / "sanitized.o"
@@ -266,6 +271,20 @@ def remembered(f: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+ASKED: dict[tuple[Callable[[bytes], float], bytes], float] = {}
+"""What the tests of tests/device/limits ask; each of them holds the answer."""
+
+
+def noted(f: Callable[[bytes], float]) -> Callable[[bytes], float]:
+    """f, whose questions and answers are kept."""
+
+    def call(data: bytes) -> float:
+        ASKED[f, data] = f(data)
+        return ASKED[f, data]
+
+    return call
+
+
 def fingerprint() -> str:
     """Of the engine and of its tests: results are good for both as they are."""
     folders = (device.ENGINE, HERE / "tests" / "device", HERE / "tests" / "helpers")
@@ -278,19 +297,26 @@ def run(chosen: list[Mutant], results: Path | None) -> dict[str, str]:
     kept = json.loads(results.read_text()) if results and results.exists() else {}
     now = fingerprint()
     killed: dict[str, str] = kept["killed"] if kept.get("fingerprint") == now else {}
-    with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(Path(folder))
-        for i, m in enumerate(chosen, start=1):
-            if m.name in killed:
-                continue
-            start = time.perf_counter()
-            killed[m.name] = bench.killed_by(m)
-            seconds = time.perf_counter() - start
-            by = killed[m.name] or "LIVES"
-            print(f"{i} of {len(chosen)}, {seconds:.1f} s, {m.name}: {by}", flush=True)
-            if results:
-                text = json.dumps({"fingerprint": now, "killed": killed}, indent=1)
-                write_atomically(results, text.encode())
+    left = [m for m in chosen if m.name not in killed]
+
+    def each(tests: Tests) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            bench = Bench(Path(folder), tests)
+            for i, m in enumerate(left, start=1):
+                start = time.perf_counter()
+                killed[m.name] = bench.killed_by(m)
+                seconds = time.perf_counter() - start
+                by = killed[m.name] or "LIVES"
+                print(f"{i} of {len(left)}, {seconds:.1f} s, {m.name}: {by}", flush=True)
+                if results:
+                    text = json.dumps({"fingerprint": now, "killed": killed}, indent=1)
+                    write_atomically(results, text.encode())
+
+    if left:
+        device_models.case = remembered(device_models.case)
+        device_files.opens = noted(device_files.opens)  # type: ignore[assignment]
+        device_files.work = noted(device_files.work)  # type: ignore[assignment]
+        collected(each)
     return killed
 
 
