@@ -2,16 +2,18 @@
 
     python benchmarks/fuzz.py [seconds [files]]
 
-Mutated models (tests/device/c/fuzz.c) until so many seconds in all (half an hour), or so many files
-(a million). 32 bit needs gcc-multilib. Ends with exit code 0 and the numbers of files when nothing
-was found, else with the sanitizer's report.
+Mutated models (tests/device/c/fuzz.c) for so many seconds (half an hour), or until there were so
+many files (a million) of each width; 64 and 32 bit run at the same time. 32 bit needs gcc-multilib.
+Ends with exit code 0 and the numbers of files when nothing was found, else with the sanitizer's
+report.
 """
 
-import re
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -25,29 +27,45 @@ MODELS = (("mlp", 1), ("signal", 2), ("depthwise-12", 1), ("depthwise-12", 2), (
 FLAGS = ["-std=c99", "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 
 
+class Count(NamedTuple):
+    """Of files: all, those that opened, those that ran."""
+
+    files: int
+    opened: int
+    ran: int
+
+
 def main() -> int:
     seconds = int(sys.argv[1]) if len(sys.argv) > 1 else 1800
     files = int(sys.argv[2]) if len(sys.argv) > 2 else 10**6
-    runs = 2 * len(MODELS)
-    total = 0
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor() as pool:
         folder = Path(name)
         for i, (kind, batch) in enumerate(MODELS):
             exported = case(kind, "pmeta", seed=1, raw=kind == "depthwise-12", batch=batch).exported
             (folder / f"{i}").write_bytes(exported.data)
-        for bits in (64, 32):
-            program = build(folder, bits)
-            for i, (kind, batch) in enumerate(MODELS):
-                command = [program, folder / f"{i}", files // runs, seconds // runs, 1 + i]
-                done = subprocess.run([*map(str, command)], stdout=subprocess.PIPE, check=False)
-                print(
-                    f"{bits} bit, {kind}, micro-batches of {batch}: {done.stdout.decode()}", end=""
-                )
-                if done.returncode:
-                    return done.returncode
-                total += int(re.match(r"\d+", done.stdout.decode())[0])  # type: ignore[index]
-    print(f"{total:,} files in all, nothing found")
-    return 0
+        found = list(pool.map(lambda bits: fuzzed(folder, bits, seconds, files), (64, 32)))
+    for bits, counts in zip((64, 32), found, strict=True):
+        total = Count(*(sum(column) for column in zip(*counts, strict=True)))
+        print(
+            f"{bits} bit: {total.files:,} files, {total.opened:,} opened, {total.ran:,} ran, "
+            f"{'nothing found' if len(counts) == len(MODELS) else 'STOPPED'}"
+        )
+    return 0 if all(len(counts) == len(MODELS) for counts in found) else 1
+
+
+def fuzzed(folder: Path, bits: int, seconds: int, files: int) -> list[Count]:
+    """What came of each model, up to the first with which something was found."""
+    program, counts = build(folder, bits), []
+    for i, (kind, batch) in enumerate(MODELS):
+        share = [files // len(MODELS), seconds // len(MODELS), 1 + i]
+        command = [str(program), str(folder / f"{i}"), *map(str, share)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+        print(f"{bits} bit, {kind}, micro-batches of {batch}: {done.stdout}", end="", flush=True)
+        if done.returncode:
+            return counts
+        words = done.stdout.split()
+        counts.append(Count(int(words[0]), int(words[2]), int(words[4])))
+    return counts
 
 
 def build(folder: Path, bits: int) -> Path:
