@@ -17,8 +17,8 @@ from tests.helpers.device_files import IN_FILE, SAMPLE, around, longer, opens, w
 
 def test_every_operation_has_an_example() -> None:
     assert {example.op for example in EXAMPLES.values()} == LAYOUTS.keys() - {"loop"}
-    for example in EXAMPLES.values():
-        assert tuple(example.words) == LAYOUTS[example.op].operands
+    for example in EXAMPLES.values():  # what it leaves out takes nothing
+        assert example.words.keys() <= set(LAYOUTS[example.op].operands)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
