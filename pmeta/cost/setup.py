@@ -124,15 +124,8 @@ def figures(setup: Setup) -> dict[str, float]:
     ops, samples, image = setup.ops, setup.samples, setup.backbone in IMAGES
     # Of a policy: observation, action and reward of every step, for the fit of the baseline.
     kept = 0 if image else samples * (m(ops[0].x) + m(ops[-1].y) + ops[0].x[0])
-    found = cost(
-        ops,
-        [setup.layers],
-        samples,
-        setup.at_a_time,
-        setup.ratios,
-        attention=setup.attention,
-        kept_words=kept,
-    )
+    how = (samples, setup.at_a_time, setup.ratios, setup.attention, kept)
+    found = cost(ops, [setup.layers], *how)
     # Table 1: all images of a task at a byte a pixel, but one of the episodes at a word a number.
     sample = m(ops[0].x) * (samples if image else WORD)
     numbers = {

@@ -131,11 +131,8 @@ def _take_json(path: Path, given: Given, tests: dict[Path, dict[str, Any]]) -> N
     if isinstance(content, dict) and content.get("format") == "pmeta-results":
         _take_results(path, content, given)
     elif path.name == "results.json" and isinstance(content, list):  # of `pmeta quickstart`
-        check(
-            str(path),
-            content,
-            [{"method": TEXT, **EVALUATION, "accuracy": NUMBER, "ci95": MAYBE_NUMBER}],
-        )
+        shape = {"method": TEXT, **EVALUATION, "accuracy": NUMBER, "ci95": MAYBE_NUMBER}
+        check(str(path), content, [shape])
         tests |= {path.parent / e["method"]: e for e in content}
     else:
         given.left_out.append(path)
@@ -181,11 +178,8 @@ def _take_results(path: Path, content: Any, given: Given) -> None:
 def read_table(path: Path, table: dict[str, Any]) -> dict[str, Any]:
     """A table of `pmeta reproduce`, and its path."""
     check(str(path), table, TABLE)
-    strange = [
-        c
-        for c in table["cells"]
-        if c["row"] not in table["rows"] or c["column"] not in table["columns"]
-    ]
+    rows, columns = table["rows"], table["columns"]
+    strange = [c for c in table["cells"] if c["row"] not in rows or c["column"] not in columns]
     if strange:
         place = f"{strange[0]['row']!r}, {strange[0]['column']!r}"
         raise ValueError(
@@ -205,15 +199,9 @@ def read_run(path: Path, tests: list[dict[str, Any]]) -> RunRecord:
             f"a report shows accuracies and returns, and {path} has losses of a regression: leave "
             "it out, its figures are in metrics.jsonl."
         )
-    record = RunRecord(
-        path,
-        config,
-        settings,
-        metrics,
-        None,
-        [*tests, *_evaluations(path, "after" if "env" in settings else "accuracy")],
-        own=_own_network(path) if settings.get("model") else None,
-    )
+    kept = _evaluations(path, "after" if "env" in settings else "accuracy")
+    own = _own_network(path) if settings.get("model") else None
+    record = RunRecord(path, config, settings, metrics, None, [*tests, *kept], own=own)
     _check(record)
     failed = _json(path / "failed.json") if (path / "failed.json").exists() else {"error": ""}
     check(str(path / "failed.json"), failed, {"error": TEXT})
@@ -233,11 +221,8 @@ def _own_network(path: Path) -> tuple[list[str], tuple[Op, ...]]:
 
 
 def _op(found: dict[str, Any]) -> Op:
-    known = {f.name for f in dataclasses.fields(Op)}
-    fields: dict[str, Any] = {
-        k: tuple(v) if isinstance(v, list) else v for k, v in found.items() if k in known
-    }
-    return Op(**fields)
+    known = {f.name: found[f.name] for f in dataclasses.fields(Op) if f.name in found}
+    return Op(**{k: tuple(v) if isinstance(v, list) else v for k, v in known.items()})
 
 
 def _config(path: Path, settings: dict[str, Any]) -> ImageConfig | RLConfig:
@@ -291,11 +276,8 @@ def _evaluations(path: Path, score: str) -> list[dict[str, Any]]:
     for file in sorted(path.rglob("*.json")):
         content = None if file.name in NO_EVALUATIONS else _json(file)
         if isinstance(content, dict) and {score, "memory_mb", "gmac"} <= content.keys():
-            check(
-                str(file),
-                content,
-                {**EVALUATION, score: NUMBER, "ci95?": MAYBE_NUMBER, "after_ci95?": MAYBE_NUMBER},
-            )
+            ci95 = {"ci95?": MAYBE_NUMBER, "after_ci95?": MAYBE_NUMBER}
+            check(str(file), content, {**EVALUATION, score: NUMBER, **ci95})
             found.append(content)
     return found
 

@@ -146,18 +146,12 @@ def work(runs: Sequence[RunRecord]) -> Card:
 
 def bars(runs: Sequence[RunRecord]) -> list[Bar]:
     """GMACs of a step of each run."""
-    named = [(run, label, run.score) for run, label in zip(runs, labels(runs), strict=True)]
-    return [
-        Bar(
-            run.method,
-            label,
-            run.inference_gmac or 0.0,
-            s.gmac,
-            run.paper.gmac if run.paper else 0.0,
-        )
-        for run, label, s in named
-        if s
-    ]
+    found = []
+    for run, label in zip(runs, labels(runs), strict=True):
+        if run.score:
+            paper = run.paper.gmac if run.paper else 0.0
+            found.append(Bar(run.method, label, run.inference_gmac or 0.0, run.score.gmac, paper))
+    return found
 
 
 def memory_cards(runs: Sequence[RunRecord]) -> list[Card]:

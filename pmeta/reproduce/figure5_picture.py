@@ -32,13 +32,8 @@ def _series(name: str, options: Options) -> dict[str, Any]:
     for split in ("test", "val"):
         measured = evaluations.read(figure5.path_of(run, split), ("layers", "ratios", "cosine"))
         if measured:
-            return {
-                "shots": shots,
-                "run": f"runs/{run.name}",
-                "tasks": Run(run).tasks_done(),
-                **measured,
-                "missing": None,
-            }
+            known = {"shots": shots, "run": f"runs/{run.name}", "tasks": Run(run).tasks_done()}
+            return {**known, **measured, "missing": None}
     return {"shots": shots, "run": f"runs/{run.name}", "missing": "not run yet"}
 
 

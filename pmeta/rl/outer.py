@@ -170,14 +170,8 @@ def differentiate(
     loss, queries = torch.zeros((), dtype=meta.alpha.dtype), []
     for i, (support, (obs, target)) in enumerate(zip(data.support, data.query, strict=True)):
         output, _ = forward(loop.net, loop.adapt(meta, support).w, obs)
-        queries.append(
-            Query(
-                obs,
-                target,
-                step_shares(data.after.mask[i]),
-                (output[0].detach(), output[1].detach()),
-            )
-        )
+        old = (output[0].detach(), output[1].detach())
+        queries.append(Query(obs, target, step_shares(data.after.mask[i]), old))
         part = surrogate(output, queries[-1])
         g = torch.autograd.grad(part, list(leaves.values()), materialize_grads=True)
         for sum_, g_t in zip(total.values(), g, strict=True):

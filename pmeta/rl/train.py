@@ -49,27 +49,17 @@ def train(group: Group, config: RLConfig) -> dict[str, Any]:
             run.start(dataclasses.asdict(config), MAY_DIFFER, usual(config))
         env = make_env(config)
         net, meta = build(config, env)
-        choose = budget_choice(
-            net,
-            meta,
-            config.method_row(),
-            config.memory_budget,
-            config.budget_accounting,
-            config.episodes,
-            Sample((config.horizon, env.obs_size)),
-        )
-        outer = Outer(
-            InnerLoop(net, config.method_row(), policy_gradient), meta, schedule(config), choose
-        )
+        method, reads = config.method_row(), Sample((config.horizon, env.obs_size))
+        budget = config.memory_budget, config.budget_accounting, config.episodes
+        choose = budget_choice(net, meta, method, *budget, reads)
+        outer = Outer(InnerLoop(net, method, policy_gradient), meta, schedule(config), choose)
         with RLLog(run, group, config, outer) as log:
             try:
                 while outer.done < config.epochs:
-                    tasks = group.share(range(config.meta_batch))
-                    data = run_tasks(
-                        config, env, outer.loop, outer.meta, (TRAIN, outer.done), tasks
-                    )
+                    stream, tasks = (TRAIN, outer.done), group.share(range(config.meta_batch))
+                    data = run_tasks(config, env, outer.loop, outer.meta, stream, tasks)
                     info = outer_update(outer, data, config, group)
-                    cost = live_cost(net, outer.meta, config.method_row(), config.episodes)
+                    cost = live_cost(net, outer.meta, method, config.episodes)
                     log.update(returns(group, data, info), cost)
                     if log.epoch_ends():
                         log.epoch(validate(group, env, net, outer.meta, config))
@@ -108,14 +98,11 @@ def run_tasks(
     """Draw the tasks of these numbers, run, adapt and run again. A task is the same whichever
     others run beside it."""
     entropy = config.seed if seed < 0 else seed
-    rngs = [
-        np.random.default_rng(np.random.SeedSequence(entropy, spawn_key=(*stream, i)))
-        for i in tasks
-    ]
+    seeds = [np.random.SeedSequence(entropy, spawn_key=(*stream, i)) for i in tasks]
+    rngs = [np.random.default_rng(seed) for seed in seeds]
     drawn = np.concatenate([env.sample_tasks(1, rng) for rng in rngs])
-    return collect(
-        env, loop, meta.map(torch.Tensor.detach), drawn, config.episodes, rngs, config.discount
-    )
+    meta = meta.map(torch.Tensor.detach)
+    return collect(env, loop, meta, drawn, config.episodes, rngs, config.discount)
 
 
 def returns(group: Group, data: Batch, info: dict[str, float]) -> Returns:
@@ -135,9 +122,7 @@ def validate(
     loop = InnerLoop(net, config.method_row(), policy_gradient, batch=1)
     meta = dataclasses.replace(meta, mask=meta.updates())
     tasks = group.share(range(config.val_tasks))
-    found = (
-        task_returns(loop, meta, run_tasks(config, env, loop, meta, (VALIDATION, 0), tasks))
-        if tasks
-        else []
-    )
-    return group.gather(found)
+    if not tasks:
+        return group.gather([])
+    data = run_tasks(config, env, loop, meta, (VALIDATION, 0), tasks)
+    return group.gather(task_returns(loop, meta, data))
