@@ -16,6 +16,7 @@ from pmeta.report.picture import (
     MARKERS,
     WIDTH,
     around,
+    beside,
     box,
     canvas,
     label,
@@ -243,14 +244,5 @@ def _draw_bar(axes: Axes, bar: Bar, row: int, unit: str, factor: float) -> None:
             [paper, paper], [row + 0.42, row + 0.94], color=INK, lw=1.6, ls=(0, (1.6, 1.2))
         )
         note(line, f"the paper: {number(paper)} {unit}MACs", class_="paper-line")
-    figure = axes.annotate(
-        number(whole),
-        (max(whole, paper), row + 0.68),
-        (5, 0),
-        textcoords="offset points",
-        va="center",
-        color=INK,
-        fontsize=12,
-        annotation_clip=False,
-    )
+    figure = beside(axes, number(whole), (max(whole, paper), row + 0.68), (5, 0), va="center")
     note(figure, class_="name")

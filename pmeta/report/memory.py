@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from pmeta.cost.memory import forward_walk, peak_words, stored_words
 from pmeta.cost.ops import MB, WORD, Op, layer_names, weight_words
-from pmeta.report.picture import FAINT, INK, LIGHT, box, canvas, name_axes, round_numbers
+from pmeta.report.picture import FAINT, INK, LIGHT, beside, box, canvas, name_axes, round_numbers
 from pmeta.report.run import RunRecord
 from pmeta.report.words import bytes_text
 
@@ -83,16 +83,8 @@ def memory_along_layers(walk: Walk, top_mb: float) -> Figure:
     _working(axes, walk, WORD / MB * factor)
     peak = walk.peak_mb("paper")
     axes.axhline(peak * factor, color=INK, lw=1, ls=(0, (4, 3)))
-    axes.annotate(
-        f"peak {bytes_text(peak)}",
-        (len(walk.ops), peak * factor),
-        (0, 5),
-        textcoords="offset points",
-        ha="right",
-        color=INK,
-        fontsize=12,
-        weight="bold",
-    )
+    at = (len(walk.ops), peak * factor)
+    beside(axes, f"peak {bytes_text(peak)}", at, (0, 5), ha="right", weight="bold")
     return figure
 
 
@@ -121,16 +113,10 @@ def _inside(axes: Axes, place: tuple[float, ...], texts: Sequence[str], kind: st
     (left, bottom), (right, top) = axes.transData.transform([(x, y), (x + width, y + height)])
     fitting = [text for text in texts if 6 * len(text) < right - left]
     if top - bottom >= 11 and fitting:
-        axes.annotate(
-            fitting[0],
-            (x + width, y + height / 2),
-            (-4, -0.5),
-            textcoords="offset points",
-            ha="right",
-            va="center",
-            fontsize=10.5,
-            color="#10242f" if kind == "norm" else "#fffffe",
-        )
+        style = {"ha": "right", "va": "center", "fontsize": 10.5}
+        color = "#10242f" if kind == "norm" else "#fffffe"
+        middle = (x + width, y + height / 2)
+        beside(axes, fitting[0], middle, (-4, -0.5), color=color, **style)
 
 
 def _working(axes: Axes, walk: Walk, scaled: float) -> None:

@@ -12,14 +12,7 @@ from pmeta.report.read import Given
 from pmeta.report.reliability import caption, of_training, reliability
 from pmeta.report.run import RunRecord, score_of
 from pmeta.report.setup import KINDS, Card, card, finding, setup_section
-from pmeta.report.steps import (
-    evolution,
-    largest_of,
-    moments,
-    shares,
-    step_sizes,
-    update_ratios,
-)
+from pmeta.report.steps import evolution, largest_of, moments, shares, step_sizes, update_ratios
 from pmeta.report.tables import difference_picture, differences, entries, notes, score_picture
 from pmeta.report.words import bytes_text, counted, labels, number, unit, with_ci95
 from pmeta.training.config import ImageConfig

@@ -18,6 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from matplotlib.text import Annotation
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from pmeta.base.files import write_atomically
@@ -163,6 +164,16 @@ def label(
         arrowprops={**leader, "relpos": (0 if right else 1, 0.5)},
     )
     note(drawn, class_="name")
+
+
+def beside(
+    axes: Axes, text: str, point: tuple[float, float], offset: tuple[float, float], **style: Any
+) -> Annotation:
+    """A text at an offset in points from a point."""
+    style = {"color": INK, "fontsize": 12, **style}
+    return axes.annotate(
+        text, point, offset, textcoords="offset points", annotation_clip=False, **style
+    )
 
 
 def row_label(axes: Axes, y: float, text: str, size: float = 11.5) -> None:
