@@ -221,8 +221,10 @@ def _own_network(path: Path) -> tuple[list[str], tuple[Op, ...]]:
 
 
 def _op(found: dict[str, Any]) -> Op:
-    known = {f.name: found[f.name] for f in dataclasses.fields(Op) if f.name in found}
-    return Op(**{k: tuple(v) if isinstance(v, list) else v for k, v in known.items()})
+    known: dict[str, Any] = {}
+    for name in (f.name for f in dataclasses.fields(Op) if f.name in found):
+        known[name] = tuple(found[name]) if isinstance(found[name], list) else found[name]
+    return Op(**known)
 
 
 def _config(path: Path, settings: dict[str, Any]) -> ImageConfig | RLConfig:
