@@ -11,11 +11,19 @@ class Builder:
         self.ops: list[Op] = []
         self.shapes = {-1: x}
 
-    def conv(self, name: str, source: int, channels: int, size: int = 3) -> int:
+    def conv(self, name: str, source: int, channels: int, size: int = 3, bias: bool = False) -> int:
         c, *space = self.shapes[source]
         weight, kernel = channels * c * size**2, (size, size)
         y = (channels, *space)
-        return self._append("conv", y, source, name=name, weight=weight, kernel=kernel)
+        own = {"weight": weight, "bias": channels if bias else 0, "kernel": kernel}
+        return self._append("conv", y, source, name=name, **own)
+
+    def conv_norm(
+        self, conv: str, norm: str, source: int, channels: int, groups: int, size: int = 3
+    ) -> int:
+        """A conv and its norm; without groups the conv has a bias instead."""
+        y = self.conv(conv, source, channels, size, bias=not groups)
+        return self.norm(norm, y, groups) if groups else y
 
     def norm(self, name: str, source: int, groups: int) -> int:
         y = self.shapes[source]
@@ -57,12 +65,14 @@ def four_conv(
     embedding: str = "plain",
 ) -> tuple[Op, ...]:
     """4Conv: four times conv 3x3, group norm, ReLU and 2x2 max-pool, then fc; with
-    embedding="norm" a norm of one group before it."""
+    embedding="norm" a norm of one group before it, with "signed" and no ReLU before that.
+
+    Without groups it has no norms, and convs with biases."""
     net, at = Builder(image), -1
     for b in range(1, 5):
-        at = net.norm(f"norm{b}", net.conv(f"conv{b}", at, channels), groups)
-        at = net.maxpool(net.relu(at))
-    if embedding == "norm":
+        at = net.conv_norm(f"conv{b}", f"norm{b}", at, channels, groups)
+        at = net.maxpool(at if b == 4 and embedding == "signed" else net.relu(at))
+    if embedding != "plain":
         at = net.norm("norm5", at, groups=1)
     net.fc("fc", net.flatten(at), n_way)
     return tuple(net.ops)
@@ -80,11 +90,10 @@ def resnet12(
     for b, width in enumerate(widths, start=1):
         y = at
         for i in (1, 2, 3):
-            y = net.norm(f"block{b}.norm{i}", net.conv(f"block{b}.conv{i}", y, width), groups)
+            y = net.conv_norm(f"block{b}.conv{i}", f"block{b}.norm{i}", y, width, groups)
             y = net.relu(y) if i < 3 else y
-        skip = net.norm(
-            f"block{b}.shortcut_norm", net.conv(f"block{b}.shortcut", at, width, size=1), groups
-        )
+        shortcut = f"block{b}.shortcut"
+        skip = net.conv_norm(shortcut, f"{shortcut}_norm", at, width, groups, size=1)
         at = net.maxpool(net.relu(net.add(y, skip)))
     net.fc("fc", net.pool(at), n_way)
     return tuple(net.ops)

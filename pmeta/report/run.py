@@ -217,12 +217,12 @@ def score_of(found: dict[str, Any], source: str) -> Score:
 
 def network(config: ImageConfig, image: tuple[int, int, int]) -> tuple[Op, ...]:
     """The operations of a run's network."""
+    groups = 0 if config.norm == "none" else config.groups
     if config.backbone == "4conv":
-        ops = four_conv(config.n_way, image, config.channels, config.groups, config.embedding)
+        ops = four_conv(config.n_way, image, config.channels, groups, config.embedding)
     else:
-        ops = resnet12(
-            config.n_way, image, tuple(config.channels * 2**b for b in range(1, 5)), config.groups
-        )
+        widths = tuple(config.channels * 2**b for b in range(1, 5))
+        ops = resnet12(config.n_way, image, widths, groups)
     return tuple(_variant(op, config) for op in ops)
 
 

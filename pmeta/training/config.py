@@ -67,6 +67,9 @@ class ImageConfig(AdamSettings):
     time; 1: as they are."""
     jitter: float = 0.0
     """Vary training pictures: brightness, contrast and colour times factors within 1 +- this."""
+    other_camera: float = 0.0
+    """Share of training tasks whose pictures, support and queries alike, look as if taken by
+    another camera: colour channels in another order, some of them negative."""
     first_order: bool = False
     """Leave the second derivatives out."""
     recompute: bool = False
@@ -125,7 +128,7 @@ class ImageConfig(AdamSettings):
                 f"--least-area is a share of the picture in (0, 1], got {self.least_area}: 1 turns "
                 "it off."
             )
-        check_below_one(self, "jitter")
+        check_below_one(self, "jitter", "other_camera")
 
     def counts(self, name: str) -> list[int]:
         """The numbers of a comma-separated option, none if it is empty.

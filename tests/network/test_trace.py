@@ -41,10 +41,13 @@ def test_four_conv() -> None:
     assert ops(FourConv(20, (1, 28, 28), 16, 4), (1, 28, 28)) == networks.four_conv(
         20, (1, 28, 28), 16, 4
     )
+    folded = FourConv(norm="none", embedding="signed")
+    assert ops(folded, (3, 84, 84)) == networks.four_conv(groups=0, embedding="signed")
 
 
 def test_resnet12() -> None:
     assert ops(ResNet12(), (3, 84, 84)) == networks.resnet12()
+    assert ops(ResNet12(norm="none"), (3, 84, 84)) == networks.resnet12(groups=0)
 
 
 def test_mlp() -> None:

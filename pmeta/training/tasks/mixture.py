@@ -9,7 +9,7 @@ from pmeta.data.augment import augment
 from pmeta.data.tasks import ImageSet, Task, check_enough, draw_rows, sample_task
 from pmeta.training.config import ImageConfig
 
-SIZES, PICTURES = 1 << 40, 1 << 41
+SIZES, PICTURES, CAMERAS = 1 << 40, 1 << 41, 1 << 42
 """Streams of random bits beside those that draw the tasks."""
 
 
@@ -56,7 +56,24 @@ def training_task(config: ImageConfig, images: ImageSet, i: int, device: torch.d
     drawn = _varied(config, images, i, size)
     if drawn is None:
         drawn = sample_task(images, config.seed, i, *size)
+    if config.other_camera:
+        drawn = _by_another_camera(drawn, config, i)
     return Task(*(t.to(device) for t in drawn))
+
+
+def _by_another_camera(task: Task, config: ImageConfig, i: int) -> Task:
+    """The task with channels in another order and some of them negative, as often as asked."""
+    random = np.random.Philox(key=np.array([config.seed, CAMERAS + i], dtype=np.uint64))
+    whether, *bits = random.random_raw(1 + 2 * task.support_x.shape[1])
+    if whether * 2.0**-64 >= config.other_camera:
+        return task
+    order, signs = np.array_split(np.array(bits, dtype=np.uint64), 2)
+    sign = torch.from_numpy(np.where(signs >> np.uint64(63), -1.0, 1.0)).float()
+    channels = torch.from_numpy(np.argsort(order, kind="stable"))
+    support, queries = (
+        x[:, channels] * sign[:, None, None] for x in (task.support_x, task.query_x)
+    )
+    return task._replace(support_x=support, query_x=queries)
 
 
 def _varied(config: ImageConfig, images: ImageSet, i: int, size: Size) -> Task | None:

@@ -42,6 +42,23 @@ def test_a_task_depends_on_seed_and_number_alone_and_pictures_are_varied_when_as
     assert not torch.allclose(plain.support_x, other.support_x, atol=0.5)
 
 
+def test_as_many_tasks_as_asked_for_are_taken_by_another_camera() -> None:
+    config = dataclasses.replace(MIXED, other_camera=0.5)
+    changed = []
+    for i in range(60):
+        plain, other = (training_task(c, images(), i, CPU) for c in (MIXED, config))
+        again = training_task(config, images(), i, CPU)
+        assert all(torch.equal(a, b) for a, b in zip(other, again, strict=True))
+        changed.append(not torch.equal(plain.support_x, other.support_x))
+        maps = []
+        for before, after in zip(plain[::2], other[::2], strict=True):  # the same camera
+            a, b = before.transpose(0, 1).flatten(1), after.transpose(0, 1).flatten(1)
+            maps.append([[(torch.equal(y, x), torch.equal(y, -x)) for x in a] for y in b])
+            assert all(sum(map(any, row)) == 1 for row in maps[-1])
+        assert maps[0] == maps[1]
+    assert 18 <= sum(changed) <= 42
+
+
 def test_one_size_and_no_variation_is_the_task_of_before() -> None:
     config = ImageConfig(n_way=3, n_shot=2, n_query=4, image_size=None, seed=5)
     right = sample_task(images(), 5, 7, 3, 2, 4)
