@@ -1,5 +1,6 @@
 """How far a long command is: a bar on a terminal, else a line on stderr now and then."""
 
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from time import monotonic
@@ -29,23 +30,24 @@ def _in_lines(items: Sequence[Item], what: str) -> Iterator[Item]:
     for done, item in enumerate(items):
         now = monotonic()
         if done and now - told >= EVERY:
-            left = (now - start) / done * (len(items) - done)
-            print(
-                f"{what}: {done:,} of {len(items):,} ({100 * done // len(items)} %), about "
-                f"{_words(left)} left",
-                file=sys.stderr,
-                flush=True,
-            )
+            left, percent = (now - start) / done * (len(items) - done), 100 * done // len(items)
+            so_far = f"{what}: {done:,} of {len(items):,} ({percent} %)"
+            print(f"{so_far}, about {in_words(left)} left", file=sys.stderr, flush=True)
             told = now
         yield item
 
 
-def _words(seconds: float) -> str:
+def in_words(seconds: float) -> str:
+    """A duration for people.
+
+    >>> in_words(3), in_words(42), in_words(600), in_words(9000), in_words(4e5)
+    ('10 s', '50 s', '10 min', '2 h 30 min', '4.6 days')
     """
-    >>> _words(42.3), _words(200), _words(8000)
-    ('42 s', '3 min', '2 h 13 min')
-    """
-    minutes = round(seconds / 60)
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+    if seconds < 50:
+        return f"{math.ceil(max(seconds, 1) / 10)}0 s"
+    minutes = max(1, round(seconds / 60))
+    if minutes < 60:
+        return f"{minutes} min"
+    if minutes < 48 * 60:
+        return f"{minutes // 60} h {minutes % 60} min"
+    return f"{minutes / 1440:.1f} days"

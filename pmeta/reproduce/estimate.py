@@ -1,7 +1,6 @@
 """How long the queue has to go, measured on what its folder holds already."""
 
 import dataclasses
-import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -129,19 +128,3 @@ def calibrate(config: ImageConfig) -> float:
         started = time.perf_counter()
         task_gradient(training_loop(net, config), meta, Task(x, support, x_query, query))
     return gmacs(config, training=True) / (time.perf_counter() - started)
-
-
-def in_words(seconds: float) -> str:
-    """A duration for people.
-
-    >>> in_words(3), in_words(42), in_words(600), in_words(9000), in_words(4e5)
-    ('10 s', '50 s', '10 min', '2 h 30 min', '4.6 days')
-    """
-    if seconds < 50:
-        return f"{math.ceil(max(seconds, 1) / 10)}0 s"
-    minutes = max(1, round(seconds / 60))
-    if minutes < 60:
-        return f"{minutes} min"
-    if minutes < 48 * 60:
-        return f"{minutes // 60} h {minutes % 60} min"
-    return f"{minutes / 1440:.1f} days"

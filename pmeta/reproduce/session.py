@@ -7,12 +7,13 @@ from pathlib import Path
 from rich.markdown import Markdown
 
 from pmeta.base.console import Console
+from pmeta.base.progress import in_words
 from pmeta.base.terminal import printable
 from pmeta.reproduce import figure5_picture, queue, results, tables
 from pmeta.reproduce.cells import TRAININGS, Cell
 from pmeta.reproduce.config import ReproduceConfig
 from pmeta.reproduce.data import TITLES, missing_line, open_datasets
-from pmeta.reproduce.estimate import Estimate, in_words
+from pmeta.reproduce.estimate import Estimate
 from pmeta.reproduce.queue import Job, Options, Step
 from pmeta.reproduce.scales import configuration
 from pmeta.training import workers

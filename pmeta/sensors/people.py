@@ -4,9 +4,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from rich.progress import track
 
-from pmeta.base.console import Console
+from pmeta.base.progress import progress
 from pmeta.method.inner import InnerLoop
 from pmeta.sensors.evaluate import scored
 from pmeta.sensors.restore import Trained, load
@@ -38,10 +37,8 @@ def evaluate(
     meta = replace(trained.meta, mask=trained.meta.updates())
     shots = trained.config.n_shot if n_shot is None else n_shot
     numbers = group.share(range(len(windows.groups) * draws))
-    quiet = group.rank > 0
-    shown = track(numbers, "adapting", console=Console(stderr=True), disable=quiet, transient=True)
     found = []
-    for i in shown:
+    for i in progress(numbers, "adapting", shown=group.rank == 0):
         draw, who = divmod(i, len(windows.groups))
         task = personal_task(windows, who, trained.config.seed + 1, draw, shots)
         w = loop.adapt(meta, (task.support_x, task.support_y)).w

@@ -13,7 +13,7 @@ def test_a_line_now_and_then(
     monkeypatch.setattr(module, "monotonic", lambda: next(clock))
     assert list(progress(range(8), "adapting")) == list(range(8))
     assert capsys.readouterr().err == (
-        "adapting: 3 of 8 (37 %), about 20 s left\nadapting: 6 of 8 (75 %), about 8 s left\n"
+        "adapting: 3 of 8 (37 %), about 20 s left\nadapting: 6 of 8 (75 %), about 10 s left\n"
     )
 
 
