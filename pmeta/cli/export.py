@@ -18,6 +18,7 @@ from pmeta.device import DeviceModel
 from pmeta.device import format as flatfile
 from pmeta.firmware import c_text
 from pmeta.training.calibration import temperatures
+from pmeta.training.own.budget import Sample, export_budget
 from pmeta.training.restore import load, restore
 from pmeta.training.run_folder import open_run
 from pmeta.training.settings import parse_bytes
@@ -49,7 +50,8 @@ class ExportConfig:
     firmware."""
     memory_budget: str = ""
     """The arena that an adaptation may take, such as 230kB or 1MiB: the fastest plan that keeps to
-    it. By default the smallest plan that costs no time."""
+    it. By default the smallest plan that costs no time; where that is above the --memory-budget of
+    the training, the fastest plan in this."""
     frontier: str = ""
     """File (.png or .svg) for a picture of all plans: arena against computation."""
     quiet: bool = False
@@ -144,10 +146,14 @@ def export_run(
     net, meta = restore(trained, best.tensors, shape, torch.device("cpu"))
     kind, c = "float32" if float32 or len(shape) != 3 else "uint8", shape[0]
     scale, shift = [SCALE] * c, [SHIFT] * c
+    method = trained.method_row()
+    if memory_budget is None:
+        own = trained.memory_budget, trained.budget_accounting
+        memory_budget = export_budget(net, meta, method, *own, Sample(shape, kind), batch)
     return export(
         net,
         meta,
-        trained.method_row(),
+        method,
         shape,
         input_type=kind,
         scale=scale,
@@ -178,11 +184,15 @@ def _policy(
     from pmeta.rl.restore import restore as restore_policy
 
     config, env, net, meta = restore_policy(run)
+    method, shape = config.method_row(), (config.horizon, env.obs_size)
+    if memory_budget is None:
+        own = config.memory_budget, config.budget_accounting
+        memory_budget = export_budget(net, meta, method, *own, Sample(shape), batch)
     return export(
         net,
         meta,
-        config.method_row(),
-        (config.horizon, env.obs_size),
+        method,
+        shape,
         batch=batch,
         memory_budget=memory_budget,
         with_frontier=with_frontier,

@@ -30,7 +30,7 @@ from pmeta.network.layers import Weights
 from pmeta.network.take_in import take_in
 from pmeta.training import workers as processes
 from pmeta.training.evaluate import Summary, summarise
-from pmeta.training.own.budget import Sample, budget_choice, maml_bytes
+from pmeta.training.own.budget import Sample, budget_choice, export_budget, maml_bytes
 from pmeta.training.own.model import check_device
 from pmeta.training.run_folder import read_checkpoint, restored, write_checkpoint
 from pmeta.training.settings import check_budget
@@ -261,10 +261,10 @@ class Learner:
         c = self.sample_shape[0]
         scale: dict[str, Any] = {"scale": [SCALE] * c, "shift": [SHIFT] * c} if raw else {}
         kind, shape = "uint8" if raw else "float32", self.sample_shape
+        what = self.net, self.meta, self.method
         with self.evaluating():
-            return export(
-                self.net, self.meta, self.method, shape, batch=batch, input_type=kind, **scale
-            )
+            own = export_budget(*what, self.memory_budget, "arena", Sample(shape, kind), batch)
+            return export(*what, shape, batch=batch, input_type=kind, memory_budget=own, **scale)
 
     @property
     def arena_bytes(self) -> int:

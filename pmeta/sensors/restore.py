@@ -12,6 +12,7 @@ from pmeta.network.layers import Network
 from pmeta.sensors.config import SensorConfig
 from pmeta.sensors.train import build
 from pmeta.training.calibration import temperatures
+from pmeta.training.own.budget import Sample, export_budget
 from pmeta.training.run_folder import Run, restored
 
 
@@ -44,9 +45,11 @@ def export_run(path: str, batch: int | None = 1) -> Exported:
     trained = load(path)
     windowing = trained.windowing
     shape = len(windowing.columns), windowing.length
+    what = trained.net, trained.meta, trained.config.method_row()
+    budget = export_budget(*what, trained.config.memory_budget, "arena", Sample(shape), batch)
     made = export(
-        trained.net, trained.meta, trained.config.method_row(), shape,
-        scale=windowing.scale, shift=windowing.shift, batch=batch,
+        *what, shape, scale=windowing.scale, shift=windowing.shift, batch=batch,
+        memory_budget=budget,
     )  # fmt: skip
     known = facts(made.data) | {"classes": list(windowing.labels), "windows": windowing.as_facts()}
     return replace(made, data=with_facts(made.data, known, temperatures(path)))

@@ -42,9 +42,9 @@ def budget_choice(
     if accounting != "arena":
         fit_budget(net, meta, method, size, samples, 1, accounting)  # better now than late
         return lambda meta: fit_budget(net, meta, method, size, samples, 1, accounting)
-    check_arena(net, size, arena_of(net, meta, method, sample), len(meta.alpha))
+    check_arena(net, size, arena_of(net, meta, method, sample, size), len(meta.alpha))
     return lambda meta: fit_arena(
-        net, meta, method, size, arena_of(net, meta, method, sample), samples
+        net, meta, method, size, arena_of(net, meta, method, sample, size), samples
     )
 
 
@@ -67,15 +67,41 @@ def maml_bytes(net: Network, meta: Meta, accounting: str, samples: int, sample: 
     return memory_of(net, maml, samples, accounting=accounting).peak(names)
 
 
-def arena_of(net: Network, meta: Meta, method: Method, sample: Sample) -> Callable[[Tensor], int]:
-    """What our engine takes for a mask of updated layers (K, L), one sample at a time."""
+def arena_of(
+    net: Network, meta: Meta, method: Method, sample: Sample, budget: int | None = None
+) -> Callable[[Tensor], int]:
+    """What our engine takes for a mask of updated layers (K, L), one sample at a time.
+
+    With a budget plans that take more time count too, as in an export with this budget."""
     arena = _arena(net, meta, method, sample)
-    return lambda mask: arena.bytes(mask.cpu())
+    return lambda mask: arena.bytes(mask.cpu(), budget)
 
 
-def _arena(net: Network, meta: Meta, method: Method, sample: Sample) -> Arena:
+def export_budget(
+    net: Network,
+    meta: Meta,
+    method: Method,
+    budget: str,
+    accounting: str,
+    sample: Sample,
+    batch: int | None,
+) -> int | None:
+    """The budget in bytes that an export of layers which were chosen for it has to keep to.
+
+    None: the plan that costs no time does so anyway, the budget is not one of the arena, or the
+    layers have not been chosen yet."""
+    if not budget or accounting != "arena":
+        return None
+    size = budget_bytes(net, meta, budget, accounting, 1, sample)
+    arena, updates = _arena(net, meta, method, sample, batch), meta.updates().cpu()
+    return size if arena.bytes(updates, size) <= size < arena.bytes(updates) else None
+
+
+def _arena(
+    net: Network, meta: Meta, method: Method, sample: Sample, batch: int | None = 1
+) -> Arena:
     """Planned on a copy of the model, which stays as it is and where it is."""
     model = copy.deepcopy(net.model).cpu().float()
     own = dataclasses.replace(net, model=model)
     meta = meta.map(lambda t: t.detach().cpu().float())
-    return Arena(own, meta, method, sample.shape, input_type=sample.type)
+    return Arena(own, meta, method, sample.shape, input_type=sample.type, batch=batch)
