@@ -214,6 +214,10 @@ class Tiling:
     """Pixels of a conv that are gathered at a time."""
     stream: tuple[int, int] | None = None
     """The first two blocks in strips: rows of output a round, parts of the first's channels."""
+    by_rows: frozenset[int] = frozenset()
+    """Stages of conv, norm and max-pool that run in strips of rows, with all channels each."""
+    rows: int = 1
+    """Of their output in a strip."""
     again: frozenset[int] = frozenset()
     """Stages whose conv runs again in the backward half, instead of keeping what a norm needs."""
 
@@ -226,6 +230,7 @@ class Tiling:
     def passes(self) -> str:
         """What it does to save memory, in words."""
         names = [f"stream by {self.stream[0]}, {self.stream[1]} parts"] if self.stream else []
+        names += [f"{len(self.by_rows)} by {self.rows} rows"] if self.by_rows else []
         names += [f"{len(self.again)} recomputed"] if self.again else []
         return "; ".join(names) or "plain"
 

@@ -172,7 +172,7 @@ def _macs(i: Instr, rounds: int, model: Model) -> int:
         channels = (n["channels"] or g.c_out) * rounds
         if n.get("rows"):
             pixels = min(n["rows"] * rounds, g.ho - n["first"]) * g.wo
-            channels = n["channels"]
+            channels = n["channels"] or g.c_out
         return channels * g.depth * pixels * (n.get("stored") or g.c_in) // g.c_in
     if i.op.startswith("fc"):
         return n["outputs"] * (n.get("stored") or n["inputs"]) * n["rows"]

@@ -12,10 +12,13 @@ from pmeta.compiler.fuse import Stage, Tail
 from pmeta.compiler.ir import Model, Program, Tiling
 from pmeta.compiler.lower.emitter import Emitter
 from pmeta.compiler.lower.program import program
+from pmeta.compiler.lower.rows import block_of
 from pmeta.compiler.lower.stream import blocks
 from pmeta.compiler.memory_plan import live_bytes, place
 
 STRIPS = (128, 64, 32)
+ROWS = (4, 2, 1)
+"""Of the output in a strip; the fastest first."""
 STREAMS = ((4, 1), (4, 2), (2, 1), (2, 2), (2, 4), (1, 1), (1, 2), (1, 4))
 """Rows of output a round, and parts of the first conv's channels; the fastest first."""
 
@@ -24,14 +27,30 @@ def layouts(model: Model, live: frozenset[str]) -> Iterator[Tiling]:
     """Everything in the smallest parts; then with passes that take more time, the fastest first."""
     yield Tiling()
     e = Emitter(model, live, Tiling())
+    by_rows = _by_rows(e)
+    if by_rows:
+        yield from (Tiling(by_rows=by_rows, rows=rows) for rows in ROWS)
     again = _again(e)
     yield from (Tiling(again=frozenset(again[:n])) for n in range(1, len(again) + 1))
     pair = blocks(e)
     if not pair:
         return
     ways = [way for way in STREAMS if pair[0].geom.c_out % way[1] == 0]
-    for stages in dict.fromkeys([frozenset[int](), frozenset(again)]):
+    others = frozenset(s for s in again if s != pair[1].s)  # a streamed block is kept, or runs once
+    for stages in dict.fromkeys([frozenset[int](), others]):
         yield from (Tiling(stream=way, again=stages) for way in ways)
+
+
+def _by_rows(e: Emitter) -> frozenset[int]:
+    """The stages that take less memory in strips of rows than in parts of their channels."""
+    found = []
+    for s, stage in enumerate(e.model.stages):
+        block = block_of(e, s)
+        if block and not e.needs[block.conv]:
+            g, rounds = block.geom, e.model.rounds(stage)[-1]
+            strip = g.c_out * block.window.sh * g.wo
+            found += [s] if strip < g.c_out // rounds * g.ho * g.wo else []
+    return frozenset(found)
 
 
 def _again(e: Emitter) -> list[int]:

@@ -16,7 +16,8 @@ NONE = 0xFFFFFFFF
 SLOTS, PARAMETERS = 6, 6
 FLAGS = {
     **{"add": 1, "no_dx": 2, "rows_first": 4, "backward": 8, "count_pad": 16},
-    **{"window": 32, "relu": 64, "relu6": 128},
+    **{"window": 32, "relu": 64, "relu6": 128, "whole": 256, "means": 512},
+    **{"half": 1024, "byte": 2048},
 }
 FLOATS = ("eps", "slope", "threshold", "scale")
 """Parameters that are float32; all others are whole numbers."""
@@ -26,9 +27,15 @@ alignment, it may be a uint8 sample."""
 
 _TABLE = (  # operation, operands, parameters, flags; numbered from 1 on
     ("loop", "", "rounds body", ""),
-    ("conv", "y! x~ w bias? patches!", "geom channels strip rows first channel", "window"),
-    ("conv_bw_w", "acc! gy x~ gamma_fw? gamma_bw? patches!", "geom stored strip channels", ""),
-    ("conv_bw_x", "gx! gy w patches!", "geom channels strip", "add"),
+    (
+        *("conv", "y! x~ w bias? patches! scale", "geom channels strip rows first channel"),
+        "window whole half byte",
+    ),
+    (
+        *("conv_bw_w", "acc! gy x~ gamma_fw? gamma_bw? patches!"),
+        *("geom stored strip channels rows first", ""),
+    ),
+    ("conv_bw_x", "gx! gy w patches! scale", "geom channels strip", "add half byte"),
     ("bias_bw", "acc! gy gamma_bw?", "channels plane", "rows_first"),
     ("norm", "xhat! y! w? bias? rstd!?", "channels plane per_group eps", ""),
     ("norm_bw", "xhat! gy w? rstd? mean!? products!?", "channels plane per_group eps", "no_dx"),
@@ -41,13 +48,19 @@ _TABLE = (  # operation, operands, parameters, flags; numbered from 1 on
     ("avgpool_bw", "gx! gy", "geom channels", "count_pad"),
     ("add", "y! x", "count", ""),
     ("copy", "y! x~", "count plane", ""),
-    ("fc", "y! x w bias?", "outputs inputs rows", ""),
+    ("fc", "y! x w bias? scale", "outputs inputs rows", "half byte"),
     ("fc_bw_w", "acc! gy x gamma_fw? gamma_bw?", "outputs inputs rows stored", ""),
-    ("fc_bw_x", "gx! gy w", "outputs inputs rows", "add"),
-    ("score", "gamma! x~ module scratch!", "channels plane threshold", "rows_first backward"),
+    ("fc_bw_x", "gx! gy w scale", "outputs inputs rows", "add half byte"),
+    (
+        *("score", "gamma! x~ module scratch!", "channels plane threshold"),
+        "rows_first backward half byte",
+    ),
     ("compact", "x! gamma", "channels plane stored", "rows_first"),
     ("update", "w! acc", "layer groups depth filters", ""),
-    ("score_sum", "sum! x~ module scratch!", "channels plane threshold", "rows_first backward"),
+    (
+        *("score_sum", "sum! x~ module scratch!", "channels plane threshold"),
+        "rows_first backward half byte",
+    ),
     ("score_mean", "gamma! sum! order!", "channels plane threshold", ""),
     ("merge", "acc! part! row? column?", "groups depth filters taps", ""),
     ("curve", "x! kept!?", "count kind", ""),
@@ -56,7 +69,7 @@ _TABLE = (  # operation, operands, parameters, flags; numbered from 1 on
     ("mul_bw", "gs! gy x", "factors each", "add"),
     ("layer_norm", "xhat! y! w? bias? rstd!?", "channels rows eps", ""),
     ("layer_norm_bw", "xhat! gy w? rstd? mean!? products!?", "channels rows eps", "no_dx"),
-    ("moments", "stat! x", "channels plane width rows first", ""),
+    ("moments", "stat! x", "channels plane width rows first window", "means"),
     ("group_stat", "stat! means!? rstd!?", "channels count per_group eps", ""),
     ("normalise", "xhat! y! stat w? bias?", "channels width rows window place", "relu relu6"),
     ("shift", "x!", "channels width window keep", ""),

@@ -1,11 +1,15 @@
 """Plans that take less memory: the same weights as PyTorch, in the bytes that were promised."""
 
+from collections.abc import Callable, Iterator
+
 import numpy as np
 import pytest
 import torch
 
+from pmeta.compiler import tiling
 from pmeta.compiler.arena import Arena
 from pmeta.compiler.export import export
+from pmeta.compiler.ir import Model, Tiling
 from pmeta.device.format import INPUT_TYPES
 from tests.device.test_golden import same_weights
 from tests.helpers.device_models import Case, case
@@ -99,3 +103,56 @@ def test_convs_that_run_again_equal_pytorch(
     assert c.exported.arena_bytes <= least < plain.arena_bytes
     assert max(c.exported.macs) > max(plain.macs)
     same_weights(c)
+
+
+def forced(wanted: Callable[[Tiling], bool], monkeypatch: pytest.MonkeyPatch) -> list[Tiling]:
+    """Leave only the layouts that are wanted, where a program has such; gives all of these."""
+    found: list[Tiling] = []
+    every = tiling.layouts
+
+    def some(model: Model, live: frozenset[str]) -> Iterator[Tiling]:
+        own = [layout for layout in every(model, live) if wanted(layout)]
+        found.extend(own)
+        yield from own or [Tiling()]
+
+    monkeypatch.setattr(tiling, "layouts", some)
+    return found
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize(
+    ("method", "live"),
+    [
+        ("pmeta", ["conv2", "norm2", "conv4", "fc"]),
+        ("pmeta", ["conv2"]),
+        ("pmeta-lr", ["conv2", "conv3", "norm3", "fc"]),
+        ("maml", ["conv2", "norm3", "fc"]),
+    ],
+)
+@pytest.mark.parametrize("way", [(4, 1), (2, 2), (1, 2)])
+def test_streaming_below_an_updated_conv_equals_pytorch(
+    method: str,
+    live: list[str],
+    batch: int,
+    way: tuple[int, int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    c = turned(case("4conv", method, seed=5, live=live, batch=batch, raw=True))
+    found = forced(lambda layout: layout.stream == way, monkeypatch)
+    streamed = again(c)
+    assert found
+    assert max(streamed.exported.macs) > max(c.exported.macs)
+    same_weights(streamed)
+
+
+@pytest.mark.parametrize("rows", [4, 2, 1])
+@pytest.mark.parametrize("live", [["norm2", "fc"], ["conv3", "conv4", "fc"]])
+def test_strips_of_rows_equal_pytorch_for_no_more_macs(
+    live: list[str], rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    c = turned(case("4conv", "pmeta", seed=5, live=live, raw=True))
+    found = forced(lambda layout: layout.by_rows != frozenset() and layout.rows == rows, monkeypatch)
+    by_rows = again(c)
+    assert found
+    assert by_rows.exported.macs == c.exported.macs
+    same_weights(by_rows)

@@ -216,6 +216,9 @@ def _weight_gradient(e: Emitter, s: int, stage: Stage, node: Node, gy: Ref) -> N
     size, stored = e.input_size(node), e.stored_channels(stage.head)
     filters = node.shape[-1] if size.rows_first else node.shape[0]
     g_size = Size(filters, gy.size // 4 // filters, size.rows_first)
+    if e.streams_again and stage.source not in e.values:
+        _streamed_weight_gradient(e, node, gy, g_size)
+        return
     x = e.values[stage.source].whole(size.bytes(stored))
     gamma_fw = e.gamma(node, "fw", x, size) if stored is None else e.kept["gamma", stage.head]
     gamma_bw = e.gamma(node, "bw", gy, g_size)
@@ -226,8 +229,23 @@ def _weight_gradient(e: Emitter, s: int, stage: Stage, node: Node, gy: Ref) -> N
         e.emit("fc_bw_w", node.name, acc=acc, **named, **sizes)
     else:
         _conv_weight_gradient(e, s, node, node.geom, {**named, "geom": stage.head})
+    _bias_gradient(e, node, gy, gamma_bw, g_size)
+
+
+def _streamed_weight_gradient(e: Emitter, node: Node, gy: Ref, g_size: Size) -> None:
+    """The same of a conv whose input was never there as a whole."""
+    assert e.streams_again is not None
+    assert node.geom is not None
+    gamma_fw = e.gamma(node, "fw", e.seen, Size(node.geom.c_in, 1))
+    gamma_bw = e.gamma(node, "bw", gy, g_size)
+    acc = e.accumulator(node, node.weight, (1, node.geom.depth, node.geom.c_out))
+    e.streams_again(gy, gamma_bw, acc, gamma_fw)
+    _bias_gradient(e, node, gy, gamma_bw, g_size)
+
+
+def _bias_gradient(e: Emitter, node: Node, gy: Ref, gamma_bw: Ref, g_size: Size) -> None:
     if node.bias:
-        acc = e.accumulator(node, node.bias, (1, filters, 1))
+        acc = e.accumulator(node, node.bias, (1, g_size.channels, 1))
         e.emit("bias_bw", node.name, acc=acc, gy=gy, gamma_bw=gamma_bw, **g_size._asdict())
 
 

@@ -1,5 +1,6 @@
 """A program under construction: buffers, instructions, and which values need a gradient."""
 
+from collections.abc import Callable
 from math import prod
 from typing import Any, NamedTuple
 
@@ -42,6 +43,11 @@ class Emitter:
         """Gamma of a micro-batch, by layer and side."""
         self.streamed: frozenset[int] = frozenset()
         """Stages whose forward half ran in strips of rows, so that bits are packed in one piece."""
+        self.streams_again: Callable[[Ref, Ref, Ref, Ref], None] | None = None
+        """Emits the weight gradient of a streamed conv from g(y), gamma_bw, its accumulator and
+        gamma_fw."""
+        self.seen = NOTHING
+        """Means by channel of the input of that conv, for its scores."""
         self.needs = self._needs_gradient()
         self.factors = self._factors()
 

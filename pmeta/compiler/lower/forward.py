@@ -17,7 +17,7 @@ def stage_forward(e: Emitter, s: int, stage: Stage) -> None:
     if e.nodes[stage.value].kind == "cat":
         _concat(e, stage)
         return
-    forward = _StageForward(e, s, stage)
+    forward = StageForward(e, s, stage)
     e.emit_rounds(forward.instructions(), forward.rounds)
 
 
@@ -38,7 +38,9 @@ def _concat(e: Emitter, stage: Stage) -> None:
         e.emit("copy", y=whole.after(before, size), x=x, count=count, plane=count)
 
 
-class _StageForward:
+class StageForward:
+    """The instructions of one stage, part by part."""
+
     def __init__(self, e: Emitter, s: int, stage: Stage):
         self.e, self.s, self.stage = e, s, stage
         self.rounds = e.tiling.forward.get(s, e.model.rounds(stage)[-1])
@@ -60,7 +62,8 @@ class _StageForward:
         kind, keeps = self.e.nodes[t].kind, self.e.keeps_norm(t) and not self.tail.pools_first
         return kind in ("maxpool", "avgpool", "mul") or (kind in NORMS and keeps)
 
-    def instructions(self) -> list[Instr]:
+    def instructions(self, head: bool = True) -> list[Instr]:
+        """Of one round; without its head where that has run elsewhere."""
         stage, shape = self.stage, self.stage.head_shape
         body: list[Instr] = []
         first = None if stage.head is not None else self.e.nodes[stage.tail[0]]
@@ -68,7 +71,8 @@ class _StageForward:
             place = self._part_of(stage.source, shape)
         else:
             place = self._place(-1, shape)
-            body.append(self._head(place))
+            if head:
+                body.append(self._head(place))
         tail = self.tail
         for i, t in enumerate(tail.order):
             if tail.pools_first and i == 0:

@@ -12,6 +12,7 @@ from pmeta.compiler.ir import Model, Program, Tiling
 from pmeta.compiler.lower.backward import stage_backward
 from pmeta.compiler.lower.emitter import Emitter
 from pmeta.compiler.lower.forward import compact, stage_forward
+from pmeta.compiler.lower.rows import block_of, rows_forward
 from pmeta.compiler.lower.stream import blocks, stream
 
 
@@ -26,7 +27,11 @@ def program(model: Model, live: frozenset[str], tiling: Tiling) -> Program:
     for s, stage in enumerate(model.stages):
         if pair and s < len(pair):
             continue
-        stage_forward(e, s, stage)
+        block = block_of(e, s) if s in tiling.by_rows else None
+        if block:
+            rows_forward(e, block, tiling.rows)
+        else:
+            stage_forward(e, s, stage)
         for value in stage.reads():
             if model.last_reader[value] == s:
                 compact(e, value)

@@ -88,31 +88,29 @@ void pmeta_clip(float *gamma, uint32_t *order, int c, float threshold)
     for (int i = 0; i < c; i++) gamma[i] = gamma[i] / left * (float)c;
 }
 
-/* z = W2 relu(W1 v + b1) + b2 of one sample. params: W1 (c, c), b1 (c), W2 (c, c), b2 (c);
- * scratch: 2 c words. */
-static void attend(float *z, const pmeta_source *x, const float *params, float *scratch, int c,
-                   int n, int rows, int backward)
+/* z = W2 relu(W1 v + b1) + b2 of one sample; scratch: 2 c words. */
+static void attend(float *z, const pmeta_source *x, const pmeta_attention *params, float *scratch,
+                   int c, int n, int rows, int backward)
 {
     float *v = scratch, *hidden = scratch + c;
-    const size_t square = (size_t)c * c;
     channel_means(v, x, c, n, rows);
     if (backward) unit_rms(v, c);
-    pmeta_fc(hidden, v, params, params + square, c, c, 1);
+    pmeta_fc(hidden, v, &params->w1, params->b1, c, c, 1);
     for (int i = 0; i < c; i++) hidden[i] = hidden[i] > 0.0f ? hidden[i] : 0.0f;
-    pmeta_fc(z, hidden, params + square + c, params + 2 * square + c, c, c, 1);
+    pmeta_fc(z, hidden, &params->w2, params->b2, c, c, 1);
 }
 
 /* scratch: 3 c words. */
-void pmeta_score(float *gamma, const pmeta_source *x, const float *params, float *scratch, int c,
-                 int n, int rows, float threshold, int backward)
+void pmeta_score(float *gamma, const pmeta_source *x, const pmeta_attention *params,
+                 float *scratch, int c, int n, int rows, float threshold, int backward)
 {
     attend(gamma, x, params, scratch, c, n, rows, backward);
     softmax(gamma, c);
     pmeta_clip(gamma, (uint32_t *)(void *)(scratch + 2 * (size_t)c), c, threshold);
 }
 
-void pmeta_score_sum(float *sum, const pmeta_source *x, const float *params, float *scratch, int c,
-                     int n, int rows, int backward)
+void pmeta_score_sum(float *sum, const pmeta_source *x, const pmeta_attention *params,
+                     float *scratch, int c, int n, int rows, int backward)
 {
     float *z = scratch + 2 * (size_t)c;
     attend(z, x, params, scratch, c, n, rows, backward);

@@ -252,19 +252,42 @@ static void multiply(float *y, size_t y_step, const float *a, size_t depth, int 
 
 static int round_up(int n) { return (n + PMETA_LANES - 1) / PMETA_LANES * PMETA_LANES; }
 
+/* Rows of the input that `rows` rows of output read. */
+static int rows_held(const pmeta_geom *g, int rows)
+{
+    return (rows - 1) * g->sh + g->dh * (g->kh - 1) + 1;
+}
+
+/* The same where weights [f, f + rows) are packed: four rows of them at a time are float32. */
+static void multiply_packed(float *y, size_t y_step, const pmeta_weights *w, int f, size_t depth,
+                            int rows, float *a, const float *panels, int pixels)
+{
+    for (int r = 0; r < rows; r += 4) {
+        const int n = minimum(4, rows - r);
+        for (int i = 0; i < n; i++)
+            pmeta_unpack(a + (size_t)i * depth, w, (size_t)(f + r + i), depth, 0, depth);
+        multiply(y + (size_t)r * y_step, y_step, a, depth, n, panels, pixels, 0);
+    }
+}
+
 /* Output channels [f0, f0 + f_count), of them the `rows` rows from `row` on; y and w point at the
- * first of them. window: x holds the rows that these read and no others. */
-void pmeta_conv_rows(float *y, const pmeta_source *x, const float *w, const float *bias,
+ * first of them. In a window x holds the rows that these read and no others; a whole y has all
+ * rows, of which these are written. Packed weights take 4 * depth words of scratch more. */
+void pmeta_conv_rows(float *y, const pmeta_source *x, const pmeta_weights *w, const float *bias,
                      float *scratch, const pmeta_geom *g, int f0, int f_count, int strip, int row,
-                     int rows, int window)
+                     int rows, int how)
 {
     const int per_group = g->c_out / g->groups, c = g->c_in / g->groups;
     const int first = row * g->wo, end = minimum(row + rows, g->ho) * g->wo;
-    const int top = window ? row * g->sh - g->ph : 0,
-              held = window ? (rows - 1) * g->sh + g->dh * (g->kh - 1) + 1 : g->h;
-    const size_t depth = (size_t)c * g->kh * g->kw, plane = (size_t)rows * g->wo;
-    if (c == 1 && !x->u8 && !x->gamma) {
-        pmeta_depthwise(y, x->data, w, bias, g, f0, f_count, row, rows, top, held);
+    const int window = how & PMETA_WINDOW, whole = how & PMETA_WHOLE, packed = w->type != PMETA_WORD;
+    const int top = window ? row * g->sh - g->ph : 0, held = window ? rows_held(g, rows) : g->h;
+    const size_t depth = (size_t)c * g->kh * g->kw,
+                 plane = (size_t)(whole ? g->ho : rows) * g->wo;
+    float *panels = packed ? scratch + 4 * depth : scratch;
+    if (row >= g->ho) return;
+    if (whole) y += first;
+    if (c == 1 && !x->u8 && !x->gamma && !whole && !packed) {
+        pmeta_depthwise(y, x->data, w->data, bias, g, f0, f_count, row, rows, top, held);
         return;
     }
     for (int f = 0; f < f_count;) {
@@ -276,9 +299,13 @@ void pmeta_conv_rows(float *y, const pmeta_source *x, const float *w, const floa
         q.held = held;
         for (int p = first; p < end; p += strip) {
             const int n = minimum(strip, end - p);
-            gather(scratch, x, &q, p, n);
-            multiply(y + (size_t)f * plane + (p - first), plane, w + (size_t)f * depth, depth,
-                     count, scratch, n, 0);
+            float *to = y + (size_t)f * plane + (p - first);
+            gather(panels, x, &q, p, n);
+            if (packed)
+                multiply_packed(to, plane, w, f, depth, count, scratch, panels, n);
+            else
+                multiply(to, plane, (const float *)w->data + (size_t)f * depth, depth, count,
+                         panels, n, 0);
         }
         f += count;
     }
@@ -286,23 +313,24 @@ void pmeta_conv_rows(float *y, const pmeta_source *x, const float *w, const floa
         for (int p = 0; p < end - first; p++) y[(size_t)f * plane + p] += bias[f];
 }
 
-void pmeta_conv(float *y, const pmeta_source *x, const float *w, const float *bias, float *scratch,
-                const pmeta_geom *g, int f0, int f_count, int strip)
+void pmeta_conv(float *y, const pmeta_source *x, const pmeta_weights *w, const float *bias,
+                float *scratch, const pmeta_geom *g, int f0, int f_count, int strip)
 {
     pmeta_conv_rows(y, x, w, bias, scratch, g, f0, f_count, strip, 0, g->ho, 0);
 }
 
-/* a[r][(f, tap)] = w[f][c + r][tap]: four rows of the weights, turned around. */
-static void turn_weights(float *a, const float *w, int rows, int filters, int c, int c_count,
-                         int taps)
+/* a[r][(f, tap)] = w[f0 + f][c + r][tap]: four rows of the weights, turned around. */
+static void turn_weights(float *a, const pmeta_weights *w, int f0, int rows, int filters, int c,
+                         int c_count, int taps)
 {
     for (int r = 0; r < rows; r++)
         for (int f = 0; f < filters; f++, a += taps)
-            memmove(a, w + ((size_t)f * c_count + c + r) * taps, (size_t)taps * sizeof(float));
+            pmeta_unpack(a, w, (size_t)(f0 + f), (size_t)c_count * taps, (size_t)(c + r) * taps,
+                         (size_t)taps);
 }
 
 /* g(x_{l-1}) (+)= w^T g(y_l): every input pixel gathers from the output pixels that read it. */
-void pmeta_conv_bw_x(float *gx, const float *gy, const float *w, float *scratch,
+void pmeta_conv_bw_x(float *gx, const float *gy, const pmeta_weights *w, float *scratch,
                      const pmeta_geom *g, int strip, int add)
 {
     const int pixels = g->h * g->w, filters = g->c_out / g->groups, c_count = g->c_in / g->groups,
@@ -317,8 +345,7 @@ void pmeta_conv_bw_x(float *gx, const float *gy, const float *w, float *scratch,
             gather(panels, &source, &q, p, n);
             for (int c = 0; c < c_count; c += 4) {
                 const int rows = minimum(4, c_count - c);
-                turn_weights(a, w + (size_t)group * depth * c_count, rows, filters, c, c_count,
-                             taps);
+                turn_weights(a, w, group * filters, rows, filters, c, c_count, taps);
                 multiply(gx + ((size_t)group * c_count + c) * pixels + p, (size_t)pixels, a, depth,
                          rows, panels, n, add);
             }
@@ -326,16 +353,16 @@ void pmeta_conv_bw_x(float *gx, const float *gy, const float *w, float *scratch,
     }
 }
 
-/* t[f / 16][p][f % 16] = gamma_bw[f] g(y_l)[f][p0 + p], zero outside. */
+/* t[f / 16][p][f % 16] = gamma_bw[f] g(y_l)[f][p0 + p], zero from pixel `end` on. */
 static void turn_gradient(float *t, const float *gy, const float *gamma_bw, int filters, int pixels,
-                          int p0, int count)
+                          int p0, int end, int count)
 {
     for (int f = 0; f < round_up(filters); f++) {
         float *to = t + (size_t)(f / PMETA_LANES) * count * PMETA_LANES + f % PMETA_LANES;
         const float s = f < filters && gamma_bw ? gamma_bw[f] : 1.0f;
         for (int p = 0; p < count; p++)
             to[(size_t)p * PMETA_LANES] =
-                f < filters && p0 + p < pixels ? s * gy[(size_t)f * pixels + p0 + p] : 0.0f;
+                f < filters && p0 + p < end ? s * gy[(size_t)f * pixels + p0 + p] : 0.0f;
     }
 }
 
@@ -391,11 +418,31 @@ void pmeta_conv_bw_w_part(float *acc, const float *gy, const pmeta_source *x, co
             gather(scratch, x, &q, p, count);
             turn_gradient(t, gy + (size_t)group * filters * pixels,
                           gamma_bw ? gamma_bw + (size_t)group * filters : NULL, filters, pixels, p,
-                          count);
+                          pixels, count);
             accumulate(acc + group * depth * all, (size_t)all, scratch, t, keep, c_count, kept,
                        taps, filters, count);
         }
         stored += kept;
+    }
+}
+
+/* The same of the `rows` rows of gy from `row` on, for a conv of one group: x holds the rows that
+ * these read. */
+void pmeta_conv_bw_w_rows(float *acc, const float *gy, const pmeta_source *x,
+                          const float *gamma_bw, float *scratch, const pmeta_geom *g, int strip,
+                          int row, int rows)
+{
+    const int end = minimum(row + rows, g->ho) * g->wo, taps = g->kh * g->kw, f = g->c_out;
+    float *t = scratch + (size_t)g->c_in * taps * strip;
+    patches q = input_patches(g, 0, g->c_in);
+    q.pixels = end;
+    q.top = row * g->sh - g->ph;
+    q.held = rows_held(g, rows);
+    for (int p = row * g->wo; p < end; p += strip) {
+        const int count = round_up(minimum(strip, end - p));
+        gather(scratch, x, &q, p, count);
+        turn_gradient(t, gy, gamma_bw, f, g->ho * g->wo, p, end, count);
+        accumulate(acc, (size_t)f, scratch, t, NULL, g->c_in, g->c_in, taps, f, count);
     }
 }
 

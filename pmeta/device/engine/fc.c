@@ -1,6 +1,7 @@
 /* Fully connected layers on t rows, and biases. Rows are (t, c) in and (t, f) out. */
 #include "kernels.h"
 
+#define SOME 32 /* packed weights that are read at a time */
 #define SUMS 8 /* partial sums of a dot product, in one fixed order on every machine */
 
 PMETA_FAST static float dot(const float *a, const float *b, int n)
@@ -20,12 +21,40 @@ PMETA_FAST static void add_scaled(float *y, const float *x, float s, int n)
     for (int i = 0; i < n; i++) y[i] += s * x[i];
 }
 
-void pmeta_fc(float *y, const float *x, const float *w, const float *bias, int f, int c, int t)
+/* Row i of the weights times x; packed ones are unpacked a few at a time. */
+static float row_times(const pmeta_weights *w, int i, const float *x, int c)
+{
+    float some[SOME], total = 0.0f;
+    if (w->type == PMETA_WORD) return dot((const float *)w->data + (size_t)i * c, x, c);
+    for (int j = 0; j < c; j += SOME) {
+        const int n = c - j < SOME ? c - j : SOME;
+        pmeta_unpack(some, w, (size_t)i, (size_t)c, (size_t)j, (size_t)n);
+        total += dot(some, x + j, n);
+    }
+    return total;
+}
+
+static void add_row(float *y, const pmeta_weights *w, int i, float s, int c)
+{
+    float some[SOME];
+    if (w->type == PMETA_WORD) {
+        add_scaled(y, (const float *)w->data + (size_t)i * c, s, c);
+        return;
+    }
+    for (int j = 0; j < c; j += SOME) {
+        const int n = c - j < SOME ? c - j : SOME;
+        pmeta_unpack(some, w, (size_t)i, (size_t)c, (size_t)j, (size_t)n);
+        add_scaled(y + j, some, s, n);
+    }
+}
+
+void pmeta_fc(float *y, const float *x, const pmeta_weights *w, const float *bias, int f, int c,
+              int t)
 {
     for (int r = 0; r < t; r++)
         for (int i = 0; i < f; i++)
             y[(size_t)r * f + i] =
-                dot(w + (size_t)i * c, x + (size_t)r * c, c) + (bias ? bias[i] : 0.0f);
+                row_times(w, i, x + (size_t)r * c, c) + (bias ? bias[i] : 0.0f);
 }
 
 /* cap > 0: x is compact, gamma_fw != 0 says which columns it holds, and gamma_fw is already
@@ -51,13 +80,14 @@ void pmeta_fc_bw_w(float *acc, const float *gy, const float *x, const float *gam
         }
 }
 
-void pmeta_fc_bw_x(float *gx, const float *gy, const float *w, int f, int c, int t, int add)
+void pmeta_fc_bw_x(float *gx, const float *gy, const pmeta_weights *w, int f, int c, int t,
+                   int add)
 {
     for (int r = 0; r < t; r++) {
         float *to = gx + (size_t)r * c;
         if (!add)
             for (int j = 0; j < c; j++) to[j] = 0.0f;
-        for (int i = 0; i < f; i++) add_scaled(to, w + (size_t)i * c, gy[(size_t)r * f + i], c);
+        for (int i = 0; i < f; i++) add_row(to, w, i, gy[(size_t)r * f + i], c);
     }
 }
 

@@ -95,6 +95,15 @@ static inline const pmeta_program *pmeta_programs(const pmeta_model *m)
 /* Go on from the checksum of the bytes before; 0 where there are none. */
 uint32_t pmeta_crc32_on(uint32_t crc, const void *data, size_t bytes);
 
+/* Flags of weights that are not float32. */
+#define PMETA_PACKED ((uint32_t)(PMETA_FLAG_HALF | PMETA_FLAG_BYTE))
+
+/* Where the operands of an instruction lie, NULL for those that are not there. */
+pmeta_pointers pmeta_reach(pmeta_model *m, const pmeta_instr *i, uint32_t round);
+void pmeta_execute(pmeta_model *m, const pmeta_instr *i, uint32_t round);
+/* By the bits: it holds under -ffast-math, too, and needs no alignment. */
+int pmeta_all_finite(const void *data, size_t n);
+
 /* No adaptation is under way, so the weights are whole. */
 int pmeta_is_still(const pmeta_model *m);
 

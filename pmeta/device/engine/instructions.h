@@ -18,15 +18,16 @@ enum {
 enum {
     PMETA_FLAG_ADD = 1, PMETA_FLAG_NO_DX = 2, PMETA_FLAG_ROWS_FIRST = 4, PMETA_FLAG_BACKWARD = 8,
     PMETA_FLAG_COUNT_PAD = 16, PMETA_FLAG_WINDOW = 32, PMETA_FLAG_RELU = 64, PMETA_FLAG_RELU6 = 128,
+    PMETA_FLAG_WHOLE = 256, PMETA_FLAG_MEANS = 512, PMETA_FLAG_HALF = 1024, PMETA_FLAG_BYTE = 2048,
 };
 
 /* One number for each operand, by the name of the operation and of the operand. */
 #define PMETA_SLOTS 6
 #define PMETA_OPERANDS(number) \
     number slot[PMETA_SLOTS]; \
-    struct { number y, x, w, bias, patches; } conv; \
+    struct { number y, x, w, bias, patches, scale; } conv; \
     struct { number acc, gy, x, gamma_fw, gamma_bw, patches; } conv_bw_w; \
-    struct { number gx, gy, w, patches; } conv_bw_x; \
+    struct { number gx, gy, w, patches, scale; } conv_bw_x; \
     struct { number acc, gy, gamma_bw; } bias_bw; \
     struct { number xhat, y, w, bias, rstd; } norm, layer_norm; \
     struct { number xhat, gy, w, rstd, mean, products; } norm_bw, layer_norm_bw; \
@@ -37,9 +38,9 @@ enum {
     struct { number gx, gy, index; } maxpool_bw; \
     struct { number y, x; } avgpool, add, copy; \
     struct { number gx, gy; } avgpool_bw; \
-    struct { number y, x, w, bias; } fc; \
+    struct { number y, x, w, bias, scale; } fc; \
     struct { number acc, gy, x, gamma_fw, gamma_bw; } fc_bw_w; \
-    struct { number gx, gy, w; } fc_bw_x; \
+    struct { number gx, gy, w, scale; } fc_bw_x; \
     struct { number gamma, x, module, scratch; } score; \
     struct { number x, gamma; } compact; \
     struct { number w, acc; } update; \
@@ -62,7 +63,7 @@ typedef union {
     uint32_t word[6];
     struct { uint32_t rounds, body; } loop;
     struct { uint32_t geom, channels, strip, rows, first, channel; } conv;
-    struct { uint32_t geom, stored, strip, channels; } conv_bw_w;
+    struct { uint32_t geom, stored, strip, channels, rows, first; } conv_bw_w;
     struct { uint32_t geom, channels, strip; } conv_bw_x;
     struct { uint32_t channels, plane; } bias_bw, norm_acc;
     struct { uint32_t channels, plane, per_group; float eps; } norm, norm_bw;
@@ -80,7 +81,7 @@ typedef union {
     struct { uint32_t count, kind; } curve, curve_bw;
     struct { uint32_t factors, each; } mul, mul_bw;
     struct { uint32_t channels, rows; float eps; } layer_norm, layer_norm_bw;
-    struct { uint32_t channels, plane, width, rows, first; } moments;
+    struct { uint32_t channels, plane, width, rows, first, window; } moments;
     struct { uint32_t channels, count, per_group; float eps; } group_stat;
     struct { uint32_t channels, width, rows, window, place; } normalise;
     struct { uint32_t channels, width, window, keep; } shift;

@@ -51,16 +51,29 @@ typedef struct {
     int cap;
 } pmeta_source;
 
+/* Weights (rows, width): float32, halves, or bytes with a scale for each row. */
+enum { PMETA_WORD = 0, PMETA_HALF = 1, PMETA_BYTE = 2 };
+typedef struct {
+    const void *data;
+    const float *scale; /* (rows) or NULL */
+    int type;
+} pmeta_weights;
+
+/* Numbers [first, first + n) of one row. */
+void pmeta_unpack(float *y, const pmeta_weights *w, size_t row, size_t width, size_t first,
+                  size_t n);
+
 /* (rows <= 4, cols <= 16) of a product: c[r][j] (+)= sum_{i, d} a[i * a_step + r * lda + d] *
  * b[(i * depth + d) * 16 + j] */
 void pmeta_tile(float *const c[4], int rows, int cols, const float *a, size_t lda, size_t a_step,
                 const float *b, int blocks, int depth, int add);
 
-void pmeta_conv(float *y, const pmeta_source *x, const float *w, const float *bias, float *scratch,
-                const pmeta_geom *g, int f0, int f_count, int strip);
-void pmeta_conv_rows(float *y, const pmeta_source *x, const float *w, const float *bias,
+void pmeta_conv(float *y, const pmeta_source *x, const pmeta_weights *w, const float *bias,
+                float *scratch, const pmeta_geom *g, int f0, int f_count, int strip);
+enum { PMETA_WINDOW = 1, PMETA_WHOLE = 2 };
+void pmeta_conv_rows(float *y, const pmeta_source *x, const pmeta_weights *w, const float *bias,
                      float *scratch, const pmeta_geom *g, int f0, int f_count, int strip, int row,
-                     int rows, int window);
+                     int rows, int how);
 /* The same where every output channel reads one input channel, of which x holds `held` rows from
  * row `top` on. */
 void pmeta_depthwise(float *y, const float *x, const float *w, const float *bias,
@@ -70,14 +83,19 @@ void pmeta_conv_bw_w(float *acc, const float *gy, const pmeta_source *x, const f
                      float *scratch, const pmeta_geom *g, int strip);
 void pmeta_conv_bw_w_part(float *acc, const float *gy, const pmeta_source *x, const float *gamma_bw,
                           float *scratch, const pmeta_geom *g, int strip, int f0, int f_count);
-void pmeta_conv_bw_x(float *gx, const float *gy, const float *w, float *scratch,
+void pmeta_conv_bw_w_rows(float *acc, const float *gy, const pmeta_source *x,
+                          const float *gamma_bw, float *scratch, const pmeta_geom *g, int strip,
+                          int row, int rows);
+void pmeta_conv_bw_x(float *gx, const float *gy, const pmeta_weights *w, float *scratch,
                      const pmeta_geom *g, int strip, int add);
 
 void pmeta_bias_bw(float *acc, const float *gy, const float *gamma_bw, int c, int n, int rows);
-void pmeta_fc(float *y, const float *x, const float *w, const float *bias, int f, int c, int t);
+void pmeta_fc(float *y, const float *x, const pmeta_weights *w, const float *bias, int f, int c,
+              int t);
 void pmeta_fc_bw_w(float *acc, const float *gy, const float *x, const float *gamma_fw,
                    const float *gamma_bw, int f, int c, int t, int cap);
-void pmeta_fc_bw_x(float *gx, const float *gy, const float *w, int f, int c, int t, int add);
+void pmeta_fc_bw_x(float *gx, const float *gy, const pmeta_weights *w, int f, int c, int t,
+                   int add);
 
 void pmeta_norm(float *xhat, float *y, const float *w, const float *b, float *rstd, int c, int n,
                 int per_group, float eps);
@@ -90,6 +108,7 @@ void pmeta_layer_norm_bw(float *xhat, const float *gy, const float *w, const flo
 void pmeta_norm_acc(float *acc_w, float *acc_b, const float *mean_g, const float *sum_gx,
                     const float *gamma_fw, const float *gamma_bw, int c, int n);
 void pmeta_moments(float *stat, const float *x, int c, size_t stride, int before, int n);
+void pmeta_means(float *mean, const float *x, int c, size_t stride, int before, int n);
 void pmeta_group_stat(float *stat, float *means, float *rstd, int c, int count, int per_group,
                       float eps);
 void pmeta_normalise(float *xhat, float *y, const float *stat, const float *w, const float *b,
@@ -124,12 +143,16 @@ float pmeta_cross_entropy(float *g, const float *z, int n, int label, float scal
 
 /* Sec. 3.3: gamma = clip_and_normalise(softmax(W2 relu(W1 v + b1) + b2)), v the mean of x over
  * space. */
-void pmeta_score(float *gamma, const pmeta_source *x, const float *params, float *scratch, int c,
-                 int n, int rows, float threshold, int backward);
+typedef struct {
+    pmeta_weights w1, w2; /* (c, c) */
+    const float *b1, *b2; /* (c) */
+} pmeta_attention;
+void pmeta_score(float *gamma, const pmeta_source *x, const pmeta_attention *params,
+                 float *scratch, int c, int n, int rows, float threshold, int backward);
 /* The same for samples that share their scores: z of each is added up, gamma comes from their
  * mean and empties the sum. */
-void pmeta_score_sum(float *sum, const pmeta_source *x, const float *params, float *scratch, int c,
-                     int n, int rows, int backward);
+void pmeta_score_sum(float *sum, const pmeta_source *x, const pmeta_attention *params,
+                     float *scratch, int c, int n, int rows, int backward);
 void pmeta_score_mean(float *gamma, float *sum, uint32_t *order, int c, float threshold,
                       uint32_t samples);
 /* acc += row[k / taps] column[f] part, which is emptied; (groups, depth, filters), rows and

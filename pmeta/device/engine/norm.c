@@ -125,6 +125,15 @@ void pmeta_moments(float *stat, const float *x, int c, size_t stride, int before
     }
 }
 
+/* The means alone. */
+void pmeta_means(float *mean, const float *x, int c, size_t stride, int before, int n)
+{
+    for (int i = 0; i < c; i++, x += stride) {
+        const float m = sum(x, n) / (float)n, old = (float)before;
+        mean[i] = before ? mean[i] + (m - mean[i]) * ((float)n / (old + (float)n)) : m;
+    }
+}
+
 /* stat of each channel of `count` numbers becomes (mean, 1 / standard deviation) of its group;
  * means: of the channel once it is normalized. */
 void pmeta_group_stat(float *stat, float *means, float *rstd, int c, int count, int per_group,

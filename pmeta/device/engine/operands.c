@@ -68,19 +68,38 @@ static int good_rows(uint64_t rows, uint64_t first, uint64_t rounds)
     return rows <= SIDE && first <= SIDE && first + rows * rounds <= 2 * SIDE;
 }
 
+/* Rows of the input that so many rows of output read. */
+static uint64_t held_rows(const pmeta_geom *g, uint64_t rows)
+{
+    return (rows - 1) * (uint64_t)g->sh + (uint64_t)g->dh * (g->kh - 1) + 1;
+}
+
+/* Words of weights, or bytes where they are packed. */
+static uint64_t weight_size(const pmeta_instr *i, uint64_t count)
+{
+    return i->flags & PMETA_FLAG_HALF ? 2 * count : count;
+}
+
+static uint64_t scale_words(const pmeta_instr *i, uint64_t rows)
+{
+    return i->flags & PMETA_FLAG_BYTE ? rows : 0;
+}
+
 static int conv(pmeta_sizes *n, const pmeta_instr *i, const pmeta_geom *g, uint32_t rounds)
 {
     const uint64_t part = i->p.conv.channels, strip = i->p.conv.strip, rows = i->p.conv.rows;
-    const int window = (i->flags & PMETA_FLAG_WINDOW) != 0;
+    const int window = (i->flags & PMETA_FLAG_WINDOW) != 0,
+              whole = (i->flags & PMETA_FLAG_WHOLE) != 0;
     if (!g || !good_strip(strip) || part < 1 || !good_rows(rows, i->p.conv.first, rounds)) return 0;
     if (i->p.conv.channel + part * (rows ? 1 : rounds) > (uint64_t)g->c_out) return 0;
-    if (!rows && (window || i->p.conv.first)) return 0;
-    const uint64_t held = (rows - 1) * (uint64_t)g->sh + (uint64_t)g->dh * (g->kh - 1) + 1;
-    n->conv.y = part * (rows ? rows * (uint64_t)g->wo : plane_out(g));
+    if (!rows && (window || whole || i->p.conv.first)) return 0;
+    const uint64_t held = held_rows(g, rows);
+    n->conv.y = part * (rows && !whole ? rows * (uint64_t)g->wo : plane_out(g));
     n->conv.x = (uint64_t)g->c_in * (window ? held * (uint64_t)g->w : plane_in(g));
-    n->conv.w = part * depth(g);
+    n->conv.w = weight_size(i, part * depth(g));
     n->conv.bias = part;
-    n->conv.patches = depth(g) * strip;
+    n->conv.patches = depth(g) * (i->flags & PMETA_PACKED ? strip + 4 : strip);
+    n->conv.scale = scale_words(i, part);
     return 1;
 }
 
@@ -95,8 +114,14 @@ static uint64_t backward_part(const pmeta_geom *g, uint64_t channels, uint32_t r
 static int conv_bw_w(pmeta_sizes *n, const pmeta_instr *i, const pmeta_geom *g, uint32_t rounds)
 {
     const uint64_t stored = i->p.conv_bw_w.stored, strip = i->p.conv_bw_w.strip,
-                   part = backward_part(g, i->p.conv_bw_w.channels, rounds);
+                   rows = i->p.conv_bw_w.rows,
+                   part = backward_part(g, i->p.conv_bw_w.channels, rows ? 1 : rounds);
     if (!part || !good_strip(strip) || stored > (uint64_t)g->c_in) return 0;
+    if (!good_rows(rows, i->p.conv_bw_w.first, rounds)) return 0;
+    if (rows ? g->groups > 1 || stored || i->p.conv_bw_w.channels ||
+                   PMETA_SPACE(i->at.conv_bw_w.x) == PMETA_INPUT
+             : i->p.conv_bw_w.first)
+        return 0;
     if (stored &&
         (i->at.conv_bw_w.gamma_fw == PMETA_NONE || PMETA_SPACE(i->at.conv_bw_w.x) == PMETA_INPUT))
         return 0;
@@ -104,7 +129,8 @@ static int conv_bw_w(pmeta_sizes *n, const pmeta_instr *i, const pmeta_geom *g, 
                    lanes = (each + PMETA_LANES - 1) / PMETA_LANES * PMETA_LANES;
     n->conv_bw_w.acc = (uint64_t)g->c_out * depth(g);
     n->conv_bw_w.gy = part * plane_out(g);
-    n->conv_bw_w.x = (stored ? stored : (uint64_t)g->c_in) * plane_in(g);
+    n->conv_bw_w.x = (stored ? stored : (uint64_t)g->c_in) *
+                     (rows ? held_rows(g, rows) * (uint64_t)g->w : plane_in(g));
     n->conv_bw_w.gamma_fw = (uint64_t)g->c_in;
     n->conv_bw_w.gamma_bw = part;
     n->conv_bw_w.patches = (depth(g) + lanes) * strip;
@@ -118,7 +144,8 @@ static int conv_bw_x(pmeta_sizes *n, const pmeta_instr *i, const pmeta_geom *g, 
     if (!part || !good_strip(strip)) return 0;
     n->conv_bw_x.gx = (uint64_t)g->c_in * plane_in(g);
     n->conv_bw_x.gy = part * plane_out(g);
-    n->conv_bw_x.w = part * depth(g);
+    n->conv_bw_x.w = weight_size(i, part * depth(g));
+    n->conv_bw_x.scale = scale_words(i, part);
     n->conv_bw_x.patches = part / (uint64_t)g->groups * taps(g) * (strip + 4);
     return 1;
 }
@@ -199,11 +226,13 @@ static int moments(pmeta_sizes *n, const pmeta_instr *i, uint32_t rounds)
 {
     const uint64_t c = i->p.moments.channels, plane = i->p.moments.plane,
                    width = i->p.moments.width, rows = i->p.moments.rows,
-                   first = i->p.moments.first;
+                   first = i->p.moments.first, window = i->p.moments.window;
+    if (window && (!rows || rows > window || window > 2 * SIDE)) return 0;
     if (!good_tensor(c, plane) || !good_rows(rows, first, rounds)) return 0;
     if (rows ? width < 1 || width > SIDE : first > 0) return 0;
-    n->moments.stat = 2 * c;
+    n->moments.stat = i->flags & PMETA_FLAG_MEANS ? c : 2 * c;
     n->moments.x = c * (rows ? rows * width : plane);
+    if (window) n->moments.x += (c - 1) * (window - rows) * width;
     return 1;
 }
 
@@ -278,7 +307,8 @@ static int fc(pmeta_sizes *n, const pmeta_instr *i)
     const uint64_t outputs = i->p.fc.outputs, inputs = i->p.fc.inputs, rows = i->p.fc.rows;
     n->fc.y = rows * outputs;
     n->fc.x = rows * inputs;
-    n->fc.w = outputs * inputs;
+    n->fc.w = weight_size(i, outputs * inputs);
+    n->fc.scale = scale_words(i, outputs);
     n->fc.bias = outputs;
     return good_fc(outputs, inputs, rows);
 }
@@ -302,7 +332,8 @@ static int fc_bw_x(pmeta_sizes *n, const pmeta_instr *i)
                    rows = i->p.fc_bw_x.rows;
     n->fc_bw_x.gx = rows * inputs;
     n->fc_bw_x.gy = rows * outputs;
-    n->fc_bw_x.w = outputs * inputs;
+    n->fc_bw_x.w = weight_size(i, outputs * inputs);
+    n->fc_bw_x.scale = scale_words(i, outputs);
     return good_fc(outputs, inputs, rows);
 }
 
@@ -351,13 +382,20 @@ static int merge(pmeta_sizes *n, const pmeta_instr *i)
 
 static int good_threshold(float threshold) { return threshold >= 0.0f && threshold < 1.0f; }
 
+/* Two matrices and two biases; bytes have a scale for each row. */
+static uint64_t module_words(const pmeta_instr *i, uint64_t c)
+{
+    if (i->flags & PMETA_FLAG_HALF) return 2 * c + c * c;
+    return i->flags & PMETA_FLAG_BYTE ? 4 * c + (2 * c * c + 3) / 4 : 2 * c + 2 * c * c;
+}
+
 /* score and score_sum, which only call their output by another name */
 static int score(pmeta_sizes *n, const pmeta_instr *i)
 {
     const uint64_t c = i->p.score.channels, plane = i->p.score.plane;
     n->score.gamma = c;
     n->score.x = c * plane;
-    n->score.module = 2 * c * c + 2 * c;
+    n->score.module = module_words(i, c);
     n->score.scratch = 3 * c;
     return good_tensor(c, plane) && good_threshold(i->p.score.threshold);
 }
@@ -425,6 +463,12 @@ static int same_size(pmeta_sizes *n, uint64_t count)
     return good_count(count);
 }
 
+/* Of a whole image, so many rows; 0: all. */
+static float part_of_rows(const pmeta_geom *g, uint32_t rows)
+{
+    return rows && rows < (uint32_t)g->ho ? (float)rows / (float)g->ho : 1.0f;
+}
+
 /* An upper bound of the multiplications, additions and comparisons of one round, and of the words
  * that it moves. In float, which no product of the numbers of a file overflows. */
 float pmeta_work(const pmeta_model *m, const pmeta_instr *i, const pmeta_operands *o)
@@ -436,9 +480,12 @@ float pmeta_work(const pmeta_model *m, const pmeta_instr *i, const pmeta_operand
     switch (i->op) {
     case PMETA_OP_CONV:
         each = (float)o->bytes.conv.y, times = (float)depth(g + p->conv.geom);
+        each *= part_of_rows(g + p->conv.geom, i->flags & PMETA_FLAG_WHOLE ? p->conv.rows : 0);
+        each *= i->flags & PMETA_PACKED ? 2.0f : 1.0f;
         break;
     case PMETA_OP_CONV_BW_W:
         each = (float)o->bytes.conv_bw_w.gy, times = (float)depth(g + p->conv_bw_w.geom);
+        each *= part_of_rows(g + p->conv_bw_w.geom, p->conv_bw_w.rows);
         break;
     case PMETA_OP_CONV_BW_X: /* every input pixel looks at all taps of all filters of its group */
         each = (float)o->bytes.conv_bw_x.gx;
@@ -454,9 +501,13 @@ float pmeta_work(const pmeta_model *m, const pmeta_instr *i, const pmeta_operand
     case PMETA_OP_AVGPOOL_BW:
         each = (float)o->bytes.avgpool_bw.gy, times = (float)taps(g + p->avgpool_bw.geom);
         break;
-    case PMETA_OP_FC: each = (float)o->bytes.fc.w, times = (float)p->fc.rows; break;
+    case PMETA_OP_FC:
+        each = (float)o->bytes.fc.y, times = (float)p->fc.inputs;
+        break;
     case PMETA_OP_FC_BW_W: each = (float)o->bytes.fc_bw_w.acc, times = (float)p->fc_bw_w.rows; break;
-    case PMETA_OP_FC_BW_X: each = (float)o->bytes.fc_bw_x.w, times = (float)p->fc_bw_x.rows; break;
+    case PMETA_OP_FC_BW_X:
+        each = (float)o->bytes.fc_bw_x.gx, times = (float)p->fc_bw_x.outputs;
+        break;
     }
     return words + each / 4.0f * times;
 }
@@ -518,12 +569,26 @@ static int words(pmeta_sizes *n, const pmeta_model *m, const pmeta_instr *i, uin
     }
 }
 
+/* The bit of the operand that is bytes without alignment once weights are packed. */
+static uint8_t weights_slot(uint32_t op)
+{
+    switch (op) {
+    case PMETA_OP_CONV:
+    case PMETA_OP_FC:
+    case PMETA_OP_CONV_BW_X:
+    case PMETA_OP_FC_BW_X: return 1u << 2;
+    default: return 0;
+    }
+}
+
 int pmeta_describe(pmeta_operands *o, const pmeta_model *m, const pmeta_instr *i, uint32_t rounds)
 {
     static const pmeta_marks marks[] = {PMETA_MARKS};
     memset(o, 0, sizeof *o);
     if (!words(&o->bytes, m, i, rounds)) return 0;
     o->marks = marks[i->op];
+    if ((i->flags & PMETA_PACKED) == PMETA_PACKED) return 0;
+    if (i->flags & PMETA_PACKED) o->marks.packed |= weights_slot(i->op);
     for (int s = 0; s < PMETA_SLOTS; s++)
         if (!(o->marks.packed >> s & 1)) o->bytes.slot[s] *= sizeof(float);
     return 1;

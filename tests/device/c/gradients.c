@@ -14,10 +14,18 @@ static float scratch[1 << 20];
 static float x[MAX], x2[MAX], v[MAX], w[MAX], w2[MAX], y[MAX], r[MAX], g[MAX], acc[MAX],
     gamma_fw[MAX], gamma_bw[MAX];
 
+/* Weights that are float32. */
+static const pmeta_weights *words(const float *weight)
+{
+    static pmeta_weights plain;
+    plain.data = weight;
+    return &plain;
+}
+
 static double conv_loss(const float *in, const float *weight, const pmeta_geom *q)
 {
     const pmeta_source s = {in, NULL, NULL, NULL, 0, 0, 0};
-    pmeta_conv(y, &s, weight, NULL, scratch, q, 0, q->c_out, 32);
+    pmeta_conv(y, &s, words(weight), NULL, scratch, q, 0, q->c_out, 32);
     return dot(y, r, q->c_out * q->ho * q->wo);
 }
 
@@ -32,9 +40,9 @@ static void check_conv(const pmeta_geom q, int compact)
     double up = conv_loss(x2, w, &q);
     moved(x2, x, v, -h, nx);
     const double by_x = (up - conv_loss(x2, w, &q)) / (2 * h);
-    pmeta_conv_bw_x(g, r, w, scratch, &q, 32, 0);
+    pmeta_conv_bw_x(g, r, words(w), scratch, &q, 32, 0);
     expect("conv input", by_x, dot(g, v, nx), 1.0, 1e-4);
-    pmeta_conv_bw_x(g, r, w, scratch, &q, 32, 1);
+    pmeta_conv_bw_x(g, r, words(w), scratch, &q, 32, 1);
     expect("conv input added", 2 * by_x, dot(g, v, nx), 1.0, 1e-4);
 
     fill(v, nw);
@@ -78,18 +86,18 @@ static void check_fc(int f, int c, int t)
     const float h = 0.5f;
     fill(x, t * c), fill(w, f * c), fill(r, t * f), fill(v, t * c);
     moved(x2, x, v, h, t * c);
-    pmeta_fc(y, x2, w, NULL, f, c, t);
+    pmeta_fc(y, x2, words(w), NULL, f, c, t);
     double up = dot(y, r, t * f);
     moved(x2, x, v, -h, t * c);
-    pmeta_fc(y, x2, w, NULL, f, c, t);
-    pmeta_fc_bw_x(g, r, w, f, c, t, 0);
+    pmeta_fc(y, x2, words(w), NULL, f, c, t);
+    pmeta_fc_bw_x(g, r, words(w), f, c, t, 0);
     expect("fc input", (up - dot(y, r, t * f)) / (2 * h), dot(g, v, t * c), 1.0, 1e-4);
     fill(v, f * c);
     moved(w2, w, v, h, f * c);
-    pmeta_fc(y, x, w2, NULL, f, c, t);
+    pmeta_fc(y, x, words(w2), NULL, f, c, t);
     up = dot(y, r, t * f);
     moved(w2, w, v, -h, f * c);
-    pmeta_fc(y, x, w2, NULL, f, c, t);
+    pmeta_fc(y, x, words(w2), NULL, f, c, t);
     memset(acc, 0, sizeof acc);
     pmeta_fc_bw_w(acc, r, x, NULL, NULL, f, c, t, 0);
     expect("fc weight", (up - dot(y, r, t * f)) / (2 * h), dot(acc, v, f * c), 1.0, 1e-4);
@@ -263,6 +271,16 @@ static void check_pooled(const pmeta_geom q, int per_group)
     }
 }
 
+/* The rows of x that output rows from `row` on read; what lies outside is no number. */
+static void window_of(float *window, const pmeta_geom *q, int row, int held)
+{
+    for (int i = 0; i < q->c_in * held * q->w; i++) {
+        const int at = row * q->sh - q->ph + i / q->w % held;
+        window[i] =
+            at < 0 || at >= q->h ? NAN : x[(i / q->w / held * q->h + at) * q->w + i % q->w];
+    }
+}
+
 /* Parts of a conv equal the whole: strips of rows from a window, parts of the filters backward. */
 static void check_parts(const pmeta_geom q)
 {
@@ -273,30 +291,86 @@ static void check_parts(const pmeta_geom q)
     pmeta_source s = {x, NULL, NULL, NULL, 0, 0, 0};
     const pmeta_source from = {window, NULL, NULL, NULL, 0, 0, 0};
     fill(x, nx), fill(w, q.c_out * depth), fill(r, ny), fill(gamma_bw, q.c_out);
-    pmeta_conv(y, &s, w, gamma_bw, scratch, &q, 0, q.c_out, 32);
+    pmeta_conv(y, &s, words(w), gamma_bw, scratch, &q, 0, q.c_out, 32);
     for (int row = 0; row < q.ho; row += rows) {
-        for (int i = 0; i < q.c_in * held * q.w; i++) {
-            const int at = row * q.sh - q.ph + i / q.w % held;
-            window[i] = at < 0 || at >= q.h ? NAN : x[(i / q.w / held * q.h + at) * q.w + i % q.w];
-        }
-        pmeta_conv_rows(part, &from, w, gamma_bw, scratch, &q, 0, q.c_out, 16, row, rows, 1);
+        window_of(window, &q, row, held);
+        pmeta_conv_rows(part, &from, words(w), gamma_bw, scratch, &q, 0, q.c_out, 16, row, rows,
+                        PMETA_WINDOW);
         for (int f = 0; f < q.c_out; f++)
             for (int p = 0; p < rows * q.wo && row * q.wo + p < plane; p++)
                 expect("conv of a window", y[f * plane + row * q.wo + p],
                        part[f * rows * q.wo + p], 1.0, 1e-6);
     }
     if (q.groups > 1) return;
-    memset(acc, 0, sizeof acc), memset(w2, 0, sizeof w2);
+    memset(acc, 0, sizeof acc), memset(w2, 0, sizeof w2), fill(x2, ny);
     pmeta_conv_bw_w(acc, r, &s, gamma_bw, scratch, &q, 32);
-    pmeta_conv_bw_x(g, r, w, scratch, &q, 32, 0);
+    for (int row = 0; row < q.ho + rows; row += rows) { /* the last strip lies outside */
+        window_of(window, &q, row, held);
+        pmeta_conv_rows(x2, &from, words(w), gamma_bw, scratch, &q, 0, q.c_out, 16, row, rows,
+                        PMETA_WINDOW | PMETA_WHOLE);
+        pmeta_conv_bw_w_rows(w2, r, &from, gamma_bw, scratch, &q, 16, row, rows);
+    }
+    for (int i = 0; i < ny; i++) expect("conv into a whole", y[i], x2[i], 1.0, 1e-6);
+    for (int i = 0; i < q.c_out * depth; i++) expect("conv weight by rows", acc[i], w2[i], 1.0, 1e-5);
+    memset(w2, 0, sizeof w2);
+    pmeta_conv_bw_x(g, r, words(w), scratch, &q, 32, 0);
     for (int f = 0; f < q.c_out; f += 2) {
         pmeta_geom two = q;
         two.c_out = q.c_out - f < 2 ? q.c_out - f : 2;
         pmeta_conv_bw_w_part(w2, r + f * plane, &s, gamma_bw + f, scratch, &q, 32, f, two.c_out);
-        pmeta_conv_bw_x(x2, r + f * plane, w + f * depth, scratch, &two, 32, f > 0);
+        pmeta_conv_bw_x(x2, r + f * plane, words(w + f * depth), scratch, &two, 32, f > 0);
     }
     for (int i = 0; i < q.c_out * depth; i++) expect("conv weight in parts", acc[i], w2[i], 1.0, 1e-5);
     for (int i = 0; i < nx; i++) expect("conv input in parts", g[i], x2[i], 1.0, 1e-5);
+}
+
+/* The half of a few eighths, which are below one. */
+static uint16_t half_of(int eighths)
+{
+    const int size = abs(eighths), sign = eighths < 0 ? 0x8000 : 0;
+    int exponent = 12;
+    while (size >> (exponent - 11)) exponent++;
+    return (uint16_t)(size ? sign | exponent << 10 | (size << (22 - exponent) & 0x3FF) : sign);
+}
+
+/* w2, rounded, as halves or bytes into `packed`; w: the numbers that these are. */
+static void pack(unsigned char *packed, float *scale, int rows, int width, int type)
+{
+    for (int i = 0; i < rows * width; i++) {
+        const int step = (int)(127.0f * w2[i]), eighths = (int)(8.0f * w2[i]);
+        const uint16_t half = half_of(eighths);
+        scale[i / width] = 0.01f * (float)(i / width + 1);
+        if (type == PMETA_HALF)
+            memcpy(packed + 2 * i, &half, 2);
+        else
+            packed[i] = (unsigned char)(step < 0 ? step + 256 : step);
+        w[i] = type == PMETA_HALF ? (float)eighths / 8.0f : (float)step * scale[i / width];
+    }
+}
+
+/* Packed weights do what the same numbers do in float32. */
+static void check_packed(const pmeta_geom q, int type)
+{
+    static unsigned char packed[2 * MAX + 1];
+    static float scale[MAX];
+    const int nx = q.c_in * q.h * q.w, ny = q.c_out * q.ho * q.wo,
+              depth = q.c_in / q.groups * q.kh * q.kw;
+    const pmeta_source s = {x, NULL, NULL, NULL, 0, 0, 0};
+    const pmeta_weights small = {packed + 1, scale, type}; /* without alignment */
+    fill(x, nx), fill(r, ny), fill(w2, q.c_out * depth);
+    pack(packed + 1, scale, q.c_out, depth, type);
+    pmeta_conv(y, &s, words(w), NULL, scratch, &q, 0, q.c_out, 32);
+    pmeta_conv(x2, &s, &small, NULL, scratch, &q, 0, q.c_out, 32);
+    for (int i = 0; i < ny; i++) expect("packed conv", y[i], x2[i], 1.0, 1e-5);
+    pmeta_conv_bw_x(g, r, words(w), scratch, &q, 32, 0);
+    pmeta_conv_bw_x(x2, r, &small, scratch, &q, 32, 0);
+    for (int i = 0; i < nx; i++) expect("packed conv input", g[i], x2[i], 1.0, 1e-5);
+    pmeta_fc(y, x, words(w), NULL, q.c_out, depth, 2);
+    pmeta_fc(x2, x, &small, NULL, q.c_out, depth, 2);
+    for (int i = 0; i < 2 * q.c_out; i++) expect("packed fc", y[i], x2[i], 1.0, 1e-5);
+    pmeta_fc_bw_x(g, r, words(w), q.c_out, depth, 2, 0);
+    pmeta_fc_bw_x(x2, r, &small, q.c_out, depth, 2, 0);
+    for (int i = 0; i < 2 * depth; i++) expect("packed fc input", g[i], x2[i], 1.0, 1e-5);
 }
 
 static void check_loss(void)
@@ -360,6 +434,12 @@ int main(void)
     check_parts(geometry(6, 20, 7, 5, 5, 3, 2, 2, 1, 1));
     check_parts(geometry(8, 10, 10, 36, 3, 3, 3, 4, 2, 2));
     check_parts(geometry(8, 7, 6, 8, 3, 3, 1, 1, 1, 8));
+    for (int type = PMETA_HALF; type <= PMETA_BYTE; type++) {
+        check_packed(geometry(3, 9, 11, 7, 3, 3, 1, 1, 1, 1), type);
+        check_packed(geometry(8, 10, 10, 36, 3, 3, 3, 4, 2, 2), type);
+        check_packed(geometry(70, 4, 4, 6, 3, 3, 1, 1, 1, 1), type);
+        check_packed(geometry(8, 6, 6, 8, 3, 3, 1, 1, 1, 8), type);
+    }
     for (int compact = 0; compact < 2; compact++) {
         check_conv(geometry(3, 9, 11, 8, 3, 3, 1, 1, 1, 1), compact);
         check_conv(geometry(6, 20, 7, 5, 5, 3, 2, 2, 1, 1), compact);
