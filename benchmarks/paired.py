@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 import tyro
+from shots import mean
 
 from pmeta.base.files import write_atomically
 from pmeta.training.restore import EvaluateConfig, prepare
@@ -77,12 +78,6 @@ def accuracies(config: PairedConfig, run: str, shots: int) -> np.ndarray:
     asked |= {"n_shot": shots, "n_query": config.n_query}
     _, result_of = prepare(Group(), EvaluateConfig(run, **asked))
     return np.array([result_of(i).accuracy for i in range(config.tasks)])
-
-
-def mean(accuracy: np.ndarray) -> tuple[float, float]:
-    """Mean and CI95 in percent."""
-    spread = accuracy.std(ddof=1) / len(accuracy) ** 0.5
-    return round(100 * float(accuracy.mean()), 2), round(196 * float(spread), 2)
 
 
 if __name__ == "__main__":

@@ -105,13 +105,13 @@ def measure(
     cell: dict[str, Any] = {"n_way": way, "n_shot": shot, "tasks": config.tasks}
     cell["queries"] = config.queries
     for name, accuracy in right.items():
-        cell[name] = _mean(accuracy)
+        cell[name] = mean(accuracy)
     if "none" in right:
-        cell["gain"] = {n: _mean(a - right["none"]) for n, a in right.items() if n != "none"}
+        cell["gain"] = {n: mean(a - right["none"]) for n, a in right.items() if n != "none"}
     return {**cell, "cpu_seconds": round(time.process_time() - start, 1)}
 
 
-def _mean(accuracy: np.ndarray) -> tuple[float, float]:
+def mean(accuracy: np.ndarray) -> tuple[float, float]:
     """Mean and CI95 in percent."""
     spread = accuracy.std(ddof=1) / len(accuracy) ** 0.5
     return round(100 * float(accuracy.mean()), 2), round(196 * float(spread), 2)

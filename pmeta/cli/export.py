@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 import tyro
@@ -52,6 +52,9 @@ class ExportConfig:
     """The arena that an adaptation may take, such as 230kB or 1MiB: the fastest plan that keeps to
     it. By default the smallest plan that costs no time; where that is above the --memory-budget of
     the training, the fastest plan in this."""
+    constants: Literal["float32", "float16", "int8"] = "float32"
+    """How weights that no step updates and the modules of attention stand in the file: float16
+    takes half of it, int8 a quarter, with a scale for each filter."""
     frontier: str = ""
     """File (.png or .svg) for a picture of all plans: arena against computation."""
     quiet: bool = False
@@ -85,6 +88,7 @@ def main(argv: list[str]) -> None:
             config.model,
             budget,
             with_frontier=plans,
+            constants=config.constants,
         )
     write_atomically(Path(config.out), exported.data)
     if config.c_array:
@@ -129,6 +133,7 @@ def export_run(
     model: str = "",
     memory_budget: int | None = None,
     with_frontier: bool = False,
+    constants: str = "float32",
 ) -> Exported:
     """The best model of a run, compiled; with `classes` that many outputs."""
     if "env" in open_run(run).config():
@@ -136,10 +141,12 @@ def export_run(
             raise ValueError(
                 f"--classes are those of a classifier, and {run} is a policy: leave it out."
             )
-        return _policy(run, batch, memory_budget, with_frontier)
+        return _policy(run, batch, memory_budget, with_frontier, constants)
     if "pooled_epochs" in open_run(run).config():
         if memory_budget is not None:
             raise ValueError(f"--memory-budget is for models of pictures, and {run} reads windows.")
+        if constants != "float32":
+            raise ValueError(f"--constants is for models of pictures, and {run} reads windows.")
         return _recogniser(run, batch, classes)
     trained, best = load(run, classes, model)
     shape = tuple(best.info["input"])
@@ -162,6 +169,7 @@ def export_run(
         progress=progress,
         memory_budget=memory_budget,
         with_frontier=with_frontier,
+        constants=constants,
         temperatures=temperatures(run),
         n_shot=trained.n_shot,
     )
@@ -177,7 +185,7 @@ def _recogniser(run: str, batch: int | None, classes: int | None) -> Exported:
 
 
 def _policy(
-    run: str, batch: int | None, memory_budget: int | None, with_frontier: bool
+    run: str, batch: int | None, memory_budget: int | None, with_frontier: bool, constants: str
 ) -> Exported:
     """The same for a run on reinforcement learning: a sample is an episode, horizon x observations
     in float32."""
@@ -196,6 +204,7 @@ def _policy(
         batch=batch,
         memory_budget=memory_budget,
         with_frontier=with_frontier,
+        constants=constants,
     )
 
 

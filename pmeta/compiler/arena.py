@@ -8,10 +8,10 @@ from torch import Tensor
 
 from pmeta.compiler.constants import store
 from pmeta.compiler.fuse import split
-from pmeta.compiler.ir import Model, Tiling
+from pmeta.compiler.ir import Model
 from pmeta.compiler.lower.program import program
 from pmeta.compiler.read_model import read_graph
-from pmeta.compiler.tiling import layouts, placed
+from pmeta.compiler.tiling import free_layouts, layouts, placed
 from pmeta.method.learned import Meta
 from pmeta.method.methods import Method
 from pmeta.network.layers import Network
@@ -51,7 +51,9 @@ class Arena:
         stored = store(net, meta, method, nodes, every)
         convert = input_type == "uint8" and any(-1 in n.inputs and n.kind != "conv" for n in nodes)
         shares = batch != 1
-        model = Model(nodes, split(nodes), stored.address, stored.gammas, shape, shares, convert)
+        model = Model(
+            nodes, split(nodes), stored.address, stored.gammas, shape, shares, convert=convert
+        )
         self._prototypes = frozenset({net.head.name} if meta.head else ())
         params = {node.name: node.params for node in nodes if node.name}
         weights = dict(net.model.named_parameters())
@@ -62,7 +64,7 @@ class Arena:
 
         @cache
         def above_state(live: frozenset[str], budgeted: bool) -> list[int]:
-            ways = layouts(model, live) if budgeted else [Tiling()]
+            ways = layouts(model, live) if budgeted else free_layouts(model, live)
             return [placed(program(model, live, way)) for way in ways]
 
         self._above_state = above_state
@@ -87,7 +89,7 @@ class Arena:
         state = -(-sum(self._weights[name] for name in ever) // 16) * 16
         programs = {frozenset[str](), *steps}
         if memory_budget is None:
-            return state + max(self._above_state(live, False)[0] for live in programs)
+            return state + max(min(self._above_state(live, False)) for live in programs)
         ways = [self._above_state(live, True) for live in programs]
         room = memory_budget - state
         return state + max(next((n for n in own if n <= room), min(own)) for own in ways)

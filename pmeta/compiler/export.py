@@ -17,6 +17,7 @@ from pmeta.compiler.fuse import split
 from pmeta.compiler.ir import Model, Program
 from pmeta.compiler.lower.program import program
 from pmeta.compiler.memory_plan import fullest_at, in_the_way, macs, place
+from pmeta.compiler.packing import CONSTANTS
 from pmeta.compiler.prototypes import prototypes
 from pmeta.compiler.read_model import read_graph
 from pmeta.compiler.tiling import choose, lay_out
@@ -180,6 +181,7 @@ def export(
     progress: Callable[[str], None] = lambda text: None,
     memory_budget: int | None = None,
     with_frontier: bool = False,
+    constants: str = "float32",
 ) -> Exported:
     """Compile a network with its step sizes and attention for the device.
 
@@ -190,14 +192,17 @@ def export(
     arena in bytes that the fastest plan may take; without one it is the least that costs no time.
     `temperatures` are those of the softmax after an adaptation to 1, 2, ... samples of each class,
     and `n_shot` the samples of a class in meta-training; both are passed on in the file.
-    `progress` is told what is being done.
+    `progress` is told what is being done. Weights that no step updates and the modules of attention
+    are written as `constants`: float32, float16 or int8.
     """
+    if constants not in CONSTANTS:
+        raise ValueError(f"constants must be one of {', '.join(CONSTANTS)}, got {constants!r}.")
     sample = _Sample(tuple(input_shape), input_type, scale, shift)
     source = _Source(net, meta, method, sample, batch)
     source.check()
     progress("reading the network")
     nodes = read_graph(net.model.eval(), torch.zeros(1, *sample.shape))
-    stored = store(net, meta, method, nodes, source.ever)
+    stored = store(net, meta, method, nodes, source.ever, constants)
     model = Model(
         nodes,
         split(nodes),
@@ -205,6 +210,7 @@ def export(
         stored.gammas,
         sample.shape,
         shares=batch != 1,
+        packed=stored.packed,
         convert=input_type == "uint8" and any(-1 in n.inputs and n.kind != "conv" for n in nodes),
     )
     planned = _plan(model, source, stored.state_bytes, memory_budget, progress)
@@ -251,6 +257,8 @@ def _plan(
             f"a memory budget must hold the smallest plan, {state_bytes + most:,} bytes, got "
             f"{budget:,}: {tensor} ({size:,} bytes) is in the way; update fewer layers."
         )
+    if limit is None:  # what is faster and no larger than the largest of them
+        chosen = [choose(model, live, most) for live in masks]
     programs = []
     for i, (live, (tiling, _)) in enumerate(zip(masks, chosen, strict=True)):
         progress(f"planning the memory of program {i + 1} of {len(masks)}")

@@ -40,9 +40,15 @@ def frontier(
 def _point(
     model: Model, ways: dict[frozenset[str], list[Tiling]], way: Tiling, state_bytes: int
 ) -> Point:
-    """Every step with this layout if it has it, else with its first."""
-    programs = [program(model, live, way if way in own else own[0]) for live, own in ways.items()]
+    """Every step with this layout, or with what it has of it."""
+    programs = [program(model, live, _like(way, own)) for live, own in ways.items()]
     sizes = [placed(p) for p in programs]
     largest = programs[sizes.index(max(sizes))]
     most = max(macs(p, model) for p in programs)
     return Point(way.passes, state_bytes + max(sizes), most, *in_the_way(largest))
+
+
+def _like(way: Tiling, own: Sequence[Tiling]) -> Tiling:
+    """Of a step's own layouts the one that is most like another step's."""
+    same = [w for w in own if w.stream == way.stream and w.rows == way.rows]
+    return next((w for w in same if w.again == way.again), (same or own)[0])

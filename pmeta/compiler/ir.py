@@ -146,6 +146,16 @@ class GammaSource(NamedTuple):
     """rho - 1e-6 of Alg. 1, 0 to drop none."""
     kept: int = 0
     """At most so many channels have gamma != 0."""
+    packed: str = ""
+    """The flag of a module that is not float32."""
+
+
+class PackedWeight(NamedTuple):
+    """A constant weight that is not float32 in the file."""
+
+    flag: str
+    scale: int
+    """Address of a scale for each row, NONE for halves."""
 
 
 @dataclass(frozen=True)
@@ -161,6 +171,8 @@ class Model:
     input_shape: tuple[int, ...]
     shares: bool = False
     """Samples of a micro-batch share their scores, which are known when the last has been seen."""
+    packed: Mapping[str, PackedWeight] = field(default_factory=dict)
+    """The weights that are not float32."""
     convert: bool = False
     """The sample is uint8 and becomes float32 first, since something else than a conv reads it."""
 
@@ -230,7 +242,8 @@ class Tiling:
     def passes(self) -> str:
         """What it does to save memory, in words."""
         names = [f"stream by {self.stream[0]}, {self.stream[1]} parts"] if self.stream else []
-        names += [f"{len(self.by_rows)} by {self.rows} rows"] if self.by_rows else []
+        if self.by_rows and not names:
+            names += [f"strips of {self.rows} rows"]
         names += [f"{len(self.again)} recomputed"] if self.again else []
         return "; ".join(names) or "plain"
 

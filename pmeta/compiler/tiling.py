@@ -23,22 +23,28 @@ STREAMS = ((4, 1), (4, 2), (2, 1), (2, 2), (2, 4), (1, 1), (1, 2), (1, 4))
 """Rows of output a round, and parts of the first conv's channels; the fastest first."""
 
 
+def free_layouts(model: Model, live: frozenset[str]) -> list[Tiling]:
+    """Those that take no more computation than there must be, the fastest first."""
+    by_rows = _by_rows(Emitter(model, live, Tiling()))
+    return [*(Tiling(by_rows=by_rows, rows=rows) for rows in ROWS if by_rows), Tiling()]
+
+
 def layouts(model: Model, live: frozenset[str]) -> Iterator[Tiling]:
     """Everything in the smallest parts; then with passes that take more time, the fastest first."""
-    yield Tiling()
+    yield from free_layouts(model, live)
     e = Emitter(model, live, Tiling())
-    by_rows = _by_rows(e)
-    if by_rows:
-        yield from (Tiling(by_rows=by_rows, rows=rows) for rows in ROWS)
-    again = _again(e)
-    yield from (Tiling(again=frozenset(again[:n])) for n in range(1, len(again) + 1))
+    by_rows, again = _by_rows(e), _again(e)
+    for n in range(1, len(again) + 1):
+        stages = frozenset(again[:n])
+        yield Tiling(again=stages, by_rows=by_rows - stages)
     pair = blocks(e)
     if not pair:
         return
     ways = [way for way in STREAMS if pair[0].geom.c_out % way[1] == 0]
     others = frozenset(s for s in again if s != pair[1].s)  # a streamed block is kept, or runs once
     for stages in dict.fromkeys([frozenset[int](), others]):
-        yield from (Tiling(stream=way, again=stages) for way in ways)
+        rest = by_rows - stages - {block.s for block in pair}
+        yield from (Tiling(stream=way, again=stages, by_rows=rest) for way in ways)
 
 
 def _by_rows(e: Emitter) -> frozenset[int]:
@@ -74,11 +80,11 @@ def placed(p: Program) -> int:
 def choose(model: Model, live: frozenset[str], limit: int | None) -> tuple[Tiling, int]:
     """The fastest layout in at most `limit` bytes, and its bytes; the smallest if none is.
 
-    None: the one without passes that take time."""
+    None: the smallest without passes that take time."""
     smallest: tuple[Tiling, int] | None = None
-    for tiling in layouts(model, live):
+    for tiling in free_layouts(model, live) if limit is None else layouts(model, live):
         size = placed(program(model, live, tiling))
-        if limit is None or size <= limit:
+        if limit is not None and size <= limit:
             return tiling, size
         if smallest is None or size < smallest[1]:
             smallest = tiling, size

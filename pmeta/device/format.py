@@ -99,6 +99,12 @@ class Constants:
             self.data += np.ascontiguousarray(values, dtype="<f4").tobytes()
         return self.offsets[name]
 
+    def add_bytes(self, name: str, data: bytes) -> int:
+        """The offset in the file of packed numbers; what follows them is aligned again."""
+        self.offsets[name] = HEADER_BYTES + len(self.data)
+        self.data += data + bytes(-len(data) % 4)
+        return self.offsets[name]
+
 
 @dataclass(frozen=True)
 class Contents:

@@ -151,7 +151,9 @@ def test_strips_of_rows_equal_pytorch_for_no_more_macs(
     live: list[str], rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     c = turned(case("4conv", "pmeta", seed=5, live=live, raw=True))
-    found = forced(lambda layout: layout.by_rows != frozenset() and layout.rows == rows, monkeypatch)
+    found = forced(
+        lambda layout: layout.by_rows != frozenset() and layout.rows == rows, monkeypatch
+    )
     by_rows = again(c)
     assert found
     assert by_rows.exported.macs == c.exported.macs

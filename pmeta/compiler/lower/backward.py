@@ -261,7 +261,7 @@ def _input_gradient(e: Emitter, s: int, stage: Stage, node: Node, gy: Ref) -> No
     size, add, g = e.input_size(node), stage.source in e.grads, node.geom
     gx = e.grads[stage.source] if add else e.new(f"g(value {stage.source})", size.bytes())
     gx = e.grads[stage.source] = gx.whole(size.bytes())
-    named = {"gx": gx, "gy": gy, "w": e.param(node.weight), "add": add}
+    named = {"gx": gx, "gy": gy, **e.weights(node), "add": add}
     if g is None:
         sizes = {"outputs": node.shape[-1], "inputs": size.channels, "rows": size.plane}
         e.emit("fc_bw_x", node.name, **named, **sizes)

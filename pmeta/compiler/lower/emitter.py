@@ -6,8 +6,10 @@ from typing import Any, NamedTuple
 
 from pmeta.compiler.fuse import NORMS, Stage, Tail
 from pmeta.compiler.ir import LANES, NOTHING, Buffer, Instr, Model, Ref, Tiling, Unit, instr
+from pmeta.compiler.packing import ITEM
 from pmeta.compiler.read_model import Node, root_of
 from pmeta.device.format import INPUT_SPACE
+from pmeta.device.instructions import NONE
 
 
 class Size(NamedTuple):
@@ -127,6 +129,25 @@ class Emitter:
     def param(self, name: str, step: int = 0) -> Ref:
         return Ref(None, self.model.address[name], step=step) if name else NOTHING
 
+    def weights(self, node: Node, channels: int = 0, first: int = 0) -> dict[str, Any]:
+        """The operands and flags of a layer's weights, from filter `first` on.
+
+        Each round takes the next `channels` filters."""
+        packed = self.model.packed.get(node.weight)
+        flag = packed.flag if packed else ""
+        row = (node.geom.depth if node.geom else self.fc_input(node)[0]) * ITEM[flag]
+        at = self.model.address[node.weight] + first * row
+        named: dict[str, Any] = {"w": Ref(None, at, step=channels * row)}
+        if packed and packed.scale != NONE:
+            named["scale"] = Ref(None, packed.scale + first * 4, step=channels * 4)
+        return named | ({flag: True} if flag else {})
+
+    def patches(self, node: Node, strip: int, local: bool = True) -> Ref:
+        """Of a conv forward: packed weights become float32 there, four filters at a time."""
+        assert node.geom is not None
+        rows = strip + (4 if node.weight in self.model.packed else 0)
+        return self.new("patches", node.geom.depth * rows * 4, local=local)
+
     def strip(self, s: int, pixels: int) -> int:
         return min(self.tiling.strip.get(s, LANES), -(-pixels // LANES) * LANES)
 
@@ -152,6 +173,7 @@ class Emitter:
         gamma, scratch = self.new(f"gamma {side} {node.name}", c * 4), self.new("score", 3 * c * 4)
         named = {"x": x, "module": Ref(None, source.at), "scratch": scratch, "channels": c}
         named |= {"plane": size.plane, "rows_first": size.rows_first, "backward": side == "bw"}
+        named |= {source.packed: True} if source.packed else {}
         if not self.shares(node):
             self.emit("score", node.name, gamma=gamma, threshold=source.threshold, **named)
             return gamma

@@ -5,7 +5,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from pmeta.compiler.fuse import NORMS, Stage
-from pmeta.compiler.ir import ACTS, CURVES, NOTHING, Instr, Ref, instr
+from pmeta.compiler.ir import ACTS, CURVES, NOTHING, Instr, Ref, Unit, instr
 from pmeta.compiler.lower.emitter import Emitter
 from pmeta.compiler.read_model import Node
 
@@ -18,7 +18,11 @@ def stage_forward(e: Emitter, s: int, stage: Stage) -> None:
         _concat(e, stage)
         return
     forward = StageForward(e, s, stage)
-    e.emit_rounds(forward.instructions(), forward.rounds)
+    apart = forward.head_runs_apart()
+    body = forward.instructions(head=not apart)
+    if apart:  # its patches are gathered once, not in every round
+        e.units.append(Unit(1, [forward.whole_head()]))
+    e.emit_rounds(body, forward.rounds)
 
 
 def concat_parts(e: Emitter, stage: Stage) -> Iterator[tuple[int, int, int]]:
@@ -62,6 +66,18 @@ class StageForward:
         kind, keeps = self.e.nodes[t].kind, self.e.keeps_norm(t) and not self.tail.pools_first
         return kind in ("maxpool", "avgpool", "mul") or (kind in NORMS and keeps)
 
+    def head_runs_apart(self) -> bool:
+        """Whether a conv writes what is kept as a whole: it then runs outside of the rounds."""
+        kinds = [self.e.nodes[t].kind for t in self.tail.order]
+        head = self.e.nodes[self.stage.head] if self.stage.head is not None else None
+        is_conv = head is not None and head.geom is not None
+        return is_conv and self.rounds > 1 and self.moves[:1] == [0] and kinds[0] in NORMS
+
+    def whole_head(self) -> Instr:
+        """The conv of all channels, once the place of its output is known."""
+        y = self.e.kept["xhat", self.tail.order[0]].whole(prod(self.stage.head_shape) * 4)
+        return self._head(y, rounds=1)
+
     def instructions(self, head: bool = True) -> list[Instr]:
         """Of one round; without its head where that has run elsewhere."""
         stage, shape = self.stage, self.stage.head_shape
@@ -100,26 +116,28 @@ class StageForward:
         self.e.kept["xhat", t] = self.e.full(f"xhat {node.name}", shape, self.rounds)
         return self.e.kept["xhat", t]
 
-    def _head(self, y: Ref) -> Instr:
+    def _head(self, y: Ref, rounds: int = 0) -> Instr:
         if self.stage.head is None:
             shape = self.stage.head_shape
             x, count = self._part_of(self.stage.source, shape), prod(shape) // self.rounds
             return instr("copy", y=y, x=x, count=count, plane=prod(shape[1:]))
         node, x = self.e.nodes[self.stage.head], self.e.values[self.stage.source]
-        w, bias, g = self.e.param(node.weight), self.e.param(node.bias), node.geom
+        bias, g = self.e.param(node.bias), node.geom
         if g is None:
             inputs, rows = self.e.fc_input(node)
             x, sizes = x.whole(inputs * rows * 4), {"inputs": inputs, "rows": rows}
-            return instr("fc", node.name, y=y, x=x, w=w, bias=bias, outputs=node.shape[-1], **sizes)
-        channels, strip = g.c_out // self.rounds, self.e.strip(self.s, g.ho * g.wo)
+            sizes["outputs"] = node.shape[-1]
+            return instr("fc", node.name, y=y, x=x, bias=bias, **self.e.weights(node), **sizes)
+        channels = g.c_out // (rounds or self.rounds)
+        strip = self.e.strip(self.s, g.ho * g.wo)
         return instr(
             "conv",
             node.name,
             y=y,
             x=x.whole(g.c_in * g.h * g.w * 4),
-            w=w._replace(step=channels * g.depth * 4),
             bias=bias._replace(step=channels * 4),
-            patches=self.e.new("patches", g.depth * strip * 4, local=True),
+            patches=self.e.patches(node, strip),
+            **self.e.weights(node, channels),
             geom=self.stage.head,
             channels=channels,
             strip=strip,

@@ -59,13 +59,11 @@ class _Again:
             body.append(self._input_gradient(tile))
         e.emit_rounds(body, self.rounds)
 
-    def _w(self) -> Ref:
-        return self.e.param(self.node.weight, self.channels * self.geom.depth * 4)
-
     def _conv(self, tile: Ref) -> Instr:
-        g, strip = self.geom, self.e.strip(self.s, self.geom.ho * self.geom.wo)
-        patches = self.e.new("patches", g.depth * strip * 4, local=True)
-        refs = {"y": tile, "x": self.x, "w": self._w(), "patches": patches}
+        strip = self.e.strip(self.s, self.geom.ho * self.geom.wo)
+        patches = self.e.patches(self.node, strip)
+        refs = {"y": tile, "x": self.x, "patches": patches}
+        refs |= self.e.weights(self.node, self.channels)
         refs["bias"] = self.e.param(self.node.bias, self.channels * 4)
         sizes: dict[str, Any] = {"channels": self.channels, "strip": strip}
         return instr("conv", self.node.name, **refs, **sizes, geom=self.stage.head)
@@ -103,6 +101,6 @@ class _Again:
         gx = e.grads[source] = gx.whole(size)
         strip = e.strip(self.s, g.h * g.w)
         patches = e.new("patches", self.channels * g.kh * g.kw * (strip + 4) * 4, local=True)
-        refs = {"gx": gx, "gy": tile, "w": self._w(), "patches": patches}
+        refs = {"gx": gx, "gy": tile, "patches": patches, **e.weights(self.node, self.channels)}
         sizes: dict[str, Any] = {"channels": self.channels, "strip": strip, "add": add}
         return instr("conv_bw_x", self.node.name, **refs, **sizes, geom=self.stage.head)

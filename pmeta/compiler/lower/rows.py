@@ -59,15 +59,15 @@ def conv_rows(e: Emitter, b: Block, y: Ref, x: Ref, channels: int, **named: int)
     """The conv of a block, so many rows of it."""
     node, strip = e.nodes[b.conv], e.strip(b.s, named["rows"] * b.geom.wo)
     at = named.get("channel", 0)
-    w, bias = e.param(node.weight), e.param(node.bias)
+    bias = e.param(node.bias)
     return instr(
         "conv",
         node.name,
         y=y,
         x=x,
-        w=w._replace(at=w.at + at * b.geom.depth * 4),
         bias=bias._replace(at=bias.at + at * 4) if node.bias else NOTHING,
-        patches=e.new("patches", b.geom.depth * strip * 4, local=True),
+        patches=e.patches(node, strip),
+        **e.weights(node, first=at),
         geom=b.conv,
         channels=channels,
         strip=strip,
