@@ -1,6 +1,5 @@
 """Constants in two bytes or one: the engine equals PyTorch with the same rounded numbers."""
 
-
 import numpy as np
 import pytest
 import torch
@@ -64,9 +63,7 @@ def with_constants(c: Case, kind: str) -> Case:
         ("depthwise", None),
     ],
 )
-def test_constants_equal_pytorch(
-    model: str, live: list[str] | None, batch: int, kind: str
-) -> None:
+def test_constants_equal_pytorch(model: str, live: list[str] | None, batch: int, kind: str) -> None:
     c = case(model, "pmeta", seed=7, live=live, batch=batch)
     if live is None:  # one layer at the bottom and the head: gradients pass what is constant
         names = [layer.name for layer in c.net.layers]

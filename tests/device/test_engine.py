@@ -20,6 +20,8 @@ import torch
 from pmeta import device
 from pmeta.base import native
 from pmeta.method.heads import among
+from tests.device.test_constants import with_constants
+from tests.device.test_memory_passes import forced
 from tests.helpers.device_golden import check, reference
 from tests.helpers.device_models import GOLDEN, Case, case
 from tests.helpers.pictures import scenes
@@ -174,6 +176,29 @@ def test_hostile_files(kind: str, batch: int, sanitized: dict[str, Path], tmp_pa
     found = run(sanitized["fuzz"], tmp_path / "model", *HOSTILE_FILES).split()
     files, opened, ran = int(found[0]), int(found[2]), int(found[4])
     assert files > 100
+    assert files > opened > 0
+    assert ran > 0
+
+
+def small_file(constants: str, monkeypatch: pytest.MonkeyPatch) -> Case:
+    """4Conv streamed below an updated conv, with packed constants."""
+    c = case("4conv", "pmeta", seed=23, raw=True, n=3, live=["conv2", "norm3", "fc"])
+    found = forced(lambda layout: layout.stream == (2, 2), monkeypatch)
+    small = with_constants(c, constants)
+    assert found
+    return small
+
+
+@pytest.mark.parametrize("constants", ["float16", "int8"])
+def test_small_files_under_sanitizers(
+    constants: str, sanitized: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    c = small_file(constants, monkeypatch)
+    model = c.device()
+    model.restore(replay(c, sanitized["replay"], tmp_path)[0])
+    check(c, model.weights())
+    found = run(sanitized["fuzz"], tmp_path / "model", 300, 20, 1).split()
+    files, opened, ran = int(found[0]), int(found[2]), int(found[4])
     assert files > opened > 0
     assert ran > 0
 
