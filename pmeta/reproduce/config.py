@@ -1,7 +1,7 @@
 """What `pmeta reproduce` is asked for: its options, and the cells that they leave. No torch."""
 
 import fnmatch
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -63,35 +63,27 @@ class ReproduceConfig:
             )
 
 
-def matcher(patterns: Sequence[str]) -> Callable[[Sequence[str]], bool]:
-    """Whether any of a cell's names matches any of the patterns; without patterns everything
-    does."""
-
-    def matches(names: Sequence[str]) -> bool:
-        return not patterns or any(
-            fnmatch.fnmatchcase(name.lower(), p.lower()) for name in names for p in patterns
-        )
-
-    return matches
+def matches(names: Sequence[str], patterns: Sequence[str]) -> bool:
+    """Whether any of the names matches any of the patterns; without patterns everything does."""
+    pairs = [(name.lower(), pattern.lower()) for name in names for pattern in patterns]
+    return not patterns or any(fnmatch.fnmatchcase(*pair) for pair in pairs)
 
 
 def names_of(cell: Cell) -> list[str]:
     """What --only may call a cell."""
-    return [
-        cell.row,
-        cell.column,
-        f"{cell.row} {cell.column}",
-        *([cell.training] if cell.training else []),
-    ]
+    own = [cell.training] if cell.training else []
+    return [cell.row, cell.column, f"{cell.row} {cell.column}", *own]
 
 
 def choose(what: str, patterns: Sequence[str]) -> tuple[list[str], list[Cell], list[str]]:
     """The tables and figures asked for, their cells, and the trainings for figure 5, of those that
     --only leaves."""
-    asked, matches = list(NAMES) if what == "all" else [what], matcher(patterns)
+    asked = list(NAMES) if what == "all" else [what]
     everything = [cell for name in asked if name in TABLES for cell in TABLES[name]]
-    cells = [cell for cell in everything if matches(names_of(cell))]
-    figure = [name for name in FIGURE5 if "figure5" in asked and matches([name, "figure5"])]
+    cells = [cell for cell in everything if matches(names_of(cell), patterns)]
+    figure = [
+        name for name in FIGURE5 if "figure5" in asked and matches([name, "figure5"], patterns)
+    ]
     if not cells and not figure:
         rows = ", ".join(dict.fromkeys(cell.row for cell in everything)) or ", ".join(FIGURE5)
         raise ValueError(
