@@ -214,11 +214,8 @@ def split_classes(classes: Iterable[str], seed: int = 0) -> dict[str, list[str]]
     )
     first = round(FRACTIONS[0] * len(order))
     second = first + round(FRACTIONS[1] * len(order))
-    return {
-        "train": sorted(order[:first]),
-        "val": sorted(order[first:second]),
-        "test": sorted(order[second:]),
-    }
+    parts = order[:first], order[first:second], order[second:]
+    return {split: sorted(part) for split, part in zip(SPLITS, parts, strict=True)}
 
 
 def split_owners(classes: Iterable[str], seed: int = 0) -> dict[str, str]:

@@ -145,12 +145,9 @@ def draw_rows(
         raise ValueError(f"seed and task number must not be negative, got seed {seed} and i {i}.")
     random = np.random.Philox(key=np.array([seed, i], dtype=np.uint64))
     classes = _choose(random, len(images.classes), n_way)
-    return np.stack(
-        [
-            images.starts[c] + _choose(random, int(images.counts[c]), n_shot + n_query)
-            for c in classes
-        ]
-    )
+    counts = [int(images.counts[c]) for c in classes]
+    own = [_choose(random, count, n_shot + n_query) for count in counts]
+    return np.stack([images.starts[c] + rows for c, rows in zip(classes, own, strict=True)])
 
 
 def _choose(random: np.random.Philox, n: int, k: int) -> np.ndarray:

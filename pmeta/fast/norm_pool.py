@@ -35,11 +35,8 @@ class Pooled(NamedTuple):
 def norm_pool(x: Tensor, weight: Tensor, groups: int, eps: float) -> Pooled:
     """x_hat of x (B, C, H, W) where the 2x2 max-pool of weight * x_hat chooses: with a negative
     weight the smallest."""
-    return Pooled(
-        *NormPool.apply(
-            x.contiguous(memory_format=torch.channels_last), weight.detach(), groups, eps
-        )
-    )
+    x = x.contiguous(memory_format=torch.channels_last)
+    return Pooled(*NormPool.apply(x, weight.detach(), groups, eps))
 
 
 def _passes(x: Tensor) -> ModuleType:

@@ -134,10 +134,8 @@ class InnerLoop:
         None where a parameter of no layer is updated, since nobody knows what reads it."""
         ever = meta.mask.any(0).tolist()
         first = ever.index(True) if True in ever else 0
-        if any(
-            alive and layer.kind == "param"
-            for layer, alive in zip(self.net.layers, ever, strict=True)
-        ):
+        kinds = [layer.kind for layer in self.net.layers]
+        if ("param", True) in zip(kinds, ever, strict=True):
             first = 0
         return frozenset(layer.name for layer in self.net.layers[:first])
 
@@ -155,11 +153,8 @@ class InnerLoop:
     ) -> tuple[Weights, Scores]:
         """One step k from the weights w; `kept` holds what earlier steps on the same support set
         have computed for this one."""
-        live = [
-            layer
-            for layer, alive in zip(self.net.layers, meta.mask[k].tolist(), strict=True)
-            if alive
-        ]
+        alive = zip(self.net.layers, meta.mask[k].tolist(), strict=True)
+        live = [layer for layer, updated in alive if updated]
         if not live:
             return w, {}
         x, y = support

@@ -154,14 +154,8 @@ def task(
     config: ImageConfig, images: ImageSet, i: int, device: torch.device, seed: int | None = None
 ) -> Task:
     """Task i, on the device."""
-    drawn = sample_task(
-        images,
-        config.seed if seed is None else seed,
-        i,
-        config.n_way,
-        config.n_shot,
-        config.n_query,
-    )
+    sizes = (config.n_way, config.n_shot, config.n_query)
+    drawn = sample_task(images, config.seed if seed is None else seed, i, *sizes)
     return Task(*(t.to(device) for t in drawn))
 
 

@@ -225,13 +225,8 @@ def _work(
     except PeerLostError:
         os._exit(LOST)
     except BaseException as error:
-        line.send(
-            (
-                str(error) if for_user(error) else "",
-                traceback.format_exc(),
-                isinstance(error, DivergedError),
-            )
-        )
+        message = str(error) if for_user(error) else ""
+        line.send((message, traceback.format_exc(), isinstance(error, DivergedError)))
         os._exit(1)
 
 
@@ -279,10 +274,9 @@ def is_first() -> bool:
 
 def default_workers() -> int:
     """One process for each GPU, else for each core that this process may use."""
-    cores = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
-    return torch.cuda.device_count() or cores
+    if gpus := torch.cuda.device_count():
+        return gpus
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def keep_freed_memory() -> None:

@@ -69,13 +69,10 @@ def accuracy(card: dict[str, Any]) -> str:
         f"tasks of the {classes} validation classes, {e['n_query']} queries a class, one sample at "
         "a time"
     )
+    many = e["many"]
     rows = [
         [card["task"], f"{e['tasks']:,}", percent(e)],
-        [
-            f"{e['many']['classes']} classes, by the second file",
-            f"{e['many']['tasks']:,}",
-            percent(e["many"]),
-        ],
+        [f"{many['classes']} classes, by the second file", f"{many['tasks']:,}", percent(many)],
     ]
     return table([what, "tasks", "accuracy ± CI95"], rows)
 
@@ -106,13 +103,12 @@ def commands(card: dict[str, Any]) -> list[str]:
     """How to get these figures."""
     e = card["evaluation"]
     evaluate = f"pmeta evaluate {card['name']} --data DIR --split val --n-query {e['n_query']}"
-    many = e["many"]["classes"]
+    many = f"--n-way {e['many']['classes']} --classes {card['files'][1]['outputs']}"
     return [
         "The model was chosen on other tasks of the same validation classes: expect a little less "
         "on classes that nobody has looked at.\nWith MiniImageNet in DIR these figures come from",
-        f"```\n{evaluate} --tasks {e['tasks']}\n{evaluate} --tasks {e['many']['tasks']} --n-way "
-        f"{many} --classes "
-        f"{card['files'][1]['outputs']}\n```",
+        f"```\n{evaluate} --tasks {e['tasks']}\n"
+        f"{evaluate} --tasks {e['many']['tasks']} {many}\n```",
     ]
 
 
@@ -173,11 +169,8 @@ def updates(card: dict[str, Any]) -> str:
 def schedule(card: dict[str, Any]) -> str:
     """How long, and what was chosen."""
     s = card["schedule"]
-    budget = (
-        f"a memory budget of {s['memory_budget']}"
-        if s["memory_budget"]
-        else f"lambda {card['config']['lam']}"
-    )
+    limit = s["memory_budget"]
+    budget = f"a memory budget of {limit}" if limit else f"lambda {card['config']['lam']}"
     return (
         f"{s['trained']:,} of {s['planned']:,} planned tasks of the "
         f"{card['data']['classes']['train']} training classes (the paper trains on 100,000), "

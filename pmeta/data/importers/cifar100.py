@@ -59,15 +59,10 @@ def _pictures(src: Path, split_of: Callable[[str, str], str]) -> Iterator[Pictur
         images = (
             np.asarray(batch["data"], dtype=np.uint8).reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
         )
-        for i, (image, f, c) in enumerate(
-            zip(images, batch["fine_labels"], batch["coarse_labels"], strict=True)
-        ):
-            yield Picture(
-                split_of(fine[f], coarse[c]),
-                fine[f],
-                f"{part}_{i:05}.png",
-                np.ascontiguousarray(image),
-            )
+        labels = zip(batch["fine_labels"], batch["coarse_labels"], strict=True)
+        for i, (image, (f, c)) in enumerate(zip(images, labels, strict=True)):
+            split, pixels = split_of(fine[f], coarse[c]), np.ascontiguousarray(image)
+            yield Picture(split, fine[f], f"{part}_{i:05}.png", pixels)
 
 
 def _check_names(src: Path, fine: list[str], coarse: list[str]) -> None:
