@@ -55,7 +55,8 @@ def main() -> int:
 
 def fuzzed(folder: Path, bits: int, seconds: int, files: int) -> list[Count]:
     """What came of each model, up to the first with which something was found."""
-    program, counts = build(folder, bits), []
+    program = build(folder, bits)
+    counts: list[Count] = []
     for i, (kind, batch) in enumerate(MODELS):
         share = [files // len(MODELS), seconds // len(MODELS), 1 + i]
         command = [str(program), str(folder / f"{i}"), *map(str, share)]
