@@ -70,6 +70,12 @@ class Tail:
         shapes += [nodes[t].shape for t in rest]
         return Tail((norm, pool, *acts, *rest), tuple(shapes), pools_first=True)
 
+    def without_norm(self, nodes: Sequence[Node]) -> tuple[int, ...] | None:
+        """The max-pool and then the activations of a tail that has nothing else."""
+        pools = [t for t in self.order if nodes[t].kind == "maxpool"]
+        acts = [t for t in self.order if nodes[t].kind == "act" and _rises(nodes[t])]
+        return (*pools, *acts) if len(pools) == 1 == len(self.order) - len(acts) else None
+
 
 def _rises(node: Node) -> bool:
     return node.act in RISING and node.slope >= 0

@@ -67,6 +67,18 @@ def test_streaming_equals_pytorch(live: list[str], batch: int) -> None:
     same_weights(c)
 
 
+@pytest.mark.parametrize("live", [["norm5", "fc"], ["conv3", "conv4", "fc"]])
+def test_blocks_without_norms_stream_without_more_computation(live: list[str]) -> None:
+    c = case("4conv-folded", "pmeta", seed=4, live=live, raw=True)
+    plain, least = c.exported, smallest(c)
+    c = again(c, least)
+    assert c.exported.arena_bytes <= least < plain.arena_bytes
+    assert c.exported.macs == plain.macs
+    same_weights(c)
+    got, want = c.device().scores(c.raw), c._replace(exported=plain).device().scores(c.raw)
+    np.testing.assert_allclose(got, want, atol=1e-5)
+
+
 def test_inference_streams_as_well() -> None:
     c = case("4conv", "pmeta", seed=4, live=["conv4", "fc"], raw=True)
     streamed = again(c, smallest(c))

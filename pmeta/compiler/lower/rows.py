@@ -14,12 +14,12 @@ from pmeta.device.format import Geom
 
 
 class Block(NamedTuple):
-    """A conv, its norm and the max-pool behind it."""
+    """A conv, its norm if there is one, and the max-pool behind it."""
 
     s: int
     """The number of its stage."""
     conv: int
-    norm: int
+    norm: int | None
     pool: int
     acts: tuple[int, ...]
     geom: Geom
@@ -31,10 +31,12 @@ class Block(NamedTuple):
 def block_of(e: Emitter, s: int) -> Block | None:
     """Stage s as such a block, None if it is none."""
     stage = e.model.stages[s]
-    tail = Tail.of(e.nodes, stage).pooled_first(e.nodes)
-    if stage.head is None or tail is None or e.nodes[stage.head].geom is None:
+    tail = Tail.of(e.nodes, stage)
+    normed = tail.pooled_first(e.nodes)
+    order = normed.order[1:] if normed else tail.without_norm(e.nodes)
+    if stage.head is None or order is None or e.nodes[stage.head].geom is None:
         return None
-    norm, pool, *acts = tail.order
+    norm, (pool, *acts) = normed.order[0] if normed else None, order
     geom, window = e.nodes[stage.head].geom, e.nodes[pool].geom
     assert geom is not None
     assert window is not None
@@ -75,12 +77,17 @@ def conv_rows(e: Emitter, b: Block, y: Ref, x: Ref, channels: int, **named: int)
     )
 
 
-def group_stat(e: Emitter, b: Block, stat: Ref, means: Ref) -> None:
-    """The statistics of a block's norm, whose sums are known now."""
-    node, c = e.nodes[b.norm], b.geom.c_out
+def act_kind(act: Node) -> dict[str, Any]:
+    """Which activation an instruction computes."""
+    return {"kind": ACTS.index(act.act), "slope": act.slope}
+
+
+def group_stat(e: Emitter, node: Node, geom: Geom, stat: Ref, means: Ref) -> None:
+    """The statistics of the norm behind a conv, whose sums are known now."""
+    c = geom.c_out
     sizes: dict[str, Any] = {
         "channels": c,
-        "count": b.geom.ho * b.geom.wo,
+        "count": geom.ho * geom.wo,
         "per_group": c // node.groups,
     }
     e.emit("group_stat", node.name, stat=stat, means=means, eps=node.eps, **sizes)
@@ -97,11 +104,11 @@ class RowBlock:
     def __init__(self, e: Emitter, block: Block, rows: int):
         self.e, self.block, self.rows = e, block, rows
         self.conv_rows = rows * block.window.sh
-        self.sums = e.new("statistics", block.geom.c_out * 8)
+        self.sums = e.new("statistics", block.geom.c_out * 8) if block.norm is not None else NOTHING
         window, self.means = block.window, NOTHING
         size = window.c_in * window.ho * window.wo * 4
         self.winners_at = self.y = e.new(f"output of {e.nodes[block.conv].name}", size)
-        if e.keeps_norm(block.norm):
+        if block.norm is not None and e.keeps_norm(block.norm):
             name = e.nodes[block.norm].name
             self.winners_at = e.kept["xhat", block.norm] = e.new(f"xhat {name}", size)
             self.means = e.kept["means", block.norm] = e.new(f"means {name}", window.c_in * 4)
@@ -112,17 +119,31 @@ class RowBlock:
         y = self.e.new("strip", c * self.conv_rows * g.wo * 4, local=True)
         named: dict[str, Any] = {"rows": self.conv_rows, "window": window}
         body = [conv_rows(self.e, self.block, y, x, c, **named)]
-        rows: dict[str, Any] = {"plane": g.ho * g.wo, "width": g.wo, "rows": self.conv_rows}
-        body.append(instr("moments", stat=self.sums, x=y, channels=c, **rows))
-        weight = self.e.param(self.e.nodes[self.block.norm].weight)
+        weight = NOTHING
+        if self.block.norm is not None:
+            rows: dict[str, Any] = {"plane": g.ho * g.wo, "width": g.wo, "rows": self.conv_rows}
+            body.append(instr("moments", stat=self.sums, x=y, channels=c, **rows))
+            weight = self.e.param(self.e.nodes[self.block.norm].weight)
         sizes: dict[str, Any] = {"geom": self.block.pool, "channels": c, "rows": self.rows}
         body.append(instr("maxpool", y=self.winners_at, x=y, w=weight, **sizes))
         return body
 
     def end(self) -> None:
         """The norm, whose statistics are known now, and the activation behind it."""
-        group_stat(self.e, self.block, self.sums, self.means)
-        window, norm = self.block.window, self.e.nodes[self.block.norm]
+        window = self.block.window
+        if self.block.norm is not None:
+            self._normalise(self.e.nodes[self.block.norm])
+        count = window.c_in * window.ho * window.wo
+        for t in self.block.acts:
+            act, mask = self.e.nodes[t], NOTHING
+            if self.e.needs[act.inputs[0]]:
+                mask = self.e.kept["mask", t] = self.e.new("mask", -(-count // 8))
+            self.e.emit("act", x=self.y, mask=mask, count=count, **act_kind(act))
+        self.e.values[self.e.model.stages[self.block.s].value] = self.y
+
+    def _normalise(self, norm: Node) -> None:
+        group_stat(self.e, norm, self.block.geom, self.sums, self.means)
+        window = self.block.window
         refs: dict[str, Any] = {
             "xhat": self.winners_at,
             "y": self.y,
@@ -136,11 +157,3 @@ class RowBlock:
             "window": 1,
         }
         self.e.emit("normalise", norm.name, **refs, **sizes)
-        count = window.c_in * window.ho * window.wo
-        for t in self.block.acts:
-            act, mask = self.e.nodes[t], NOTHING
-            if self.e.needs[act.inputs[0]]:
-                mask = self.e.kept["mask", t] = self.e.new("mask", -(-count // 8))
-            kind: dict[str, Any] = {"kind": ACTS.index(act.act), "slope": act.slope}
-            self.e.emit("act", x=self.y, mask=mask, count=count, **kind)
-        self.e.values[self.e.model.stages[self.block.s].value] = self.y

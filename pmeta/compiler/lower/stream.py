@@ -3,7 +3,7 @@
 The output of the first block is often the largest tensor of all. Where no layer of the first block
 is updated, it is never there as a whole: one pass over the sample gives the statistics of the first
 norm, a second one makes a window of rows of the first block, and from it the winners and the
-statistics of the second. The first conv runs twice; nothing else changes.
+statistics of the second. The first conv runs twice, or once if there is no norm behind it.
 
 Where the second conv is updated, its output is kept for the norm behind it, and a third pass in the
 backward half gives the rows of its input again, of which each window adds to the weight gradient.
@@ -14,7 +14,15 @@ from typing import Any
 from pmeta.compiler.ir import LANES, NOTHING, Instr, Ref, instr
 from pmeta.compiler.lower.emitter import Emitter
 from pmeta.compiler.lower.forward import StageForward
-from pmeta.compiler.lower.rows import Block, RowBlock, affine, block_of, conv_rows, group_stat
+from pmeta.compiler.lower.rows import (
+    Block,
+    RowBlock,
+    act_kind,
+    affine,
+    block_of,
+    conv_rows,
+    group_stat,
+)
 
 
 def blocks(e: Emitter) -> tuple[Block, Block] | None:
@@ -29,7 +37,7 @@ def blocks(e: Emitter) -> tuple[Block, Block] | None:
     g = second.geom
     reach = g.dh * (g.kh - 1) + 1 - g.sh  # rows of a window that the next one needs again
     plain = all(e.nodes[t].act in ("relu", "relu6") for t in first.acts) and len(first.acts) <= 1
-    again = second.s in e.tiling.again or g.groups > 1
+    again = second.s in e.tiling.again or g.groups > 1 or second.norm is None
     frozen = not e.needs[stages[0].value] and not (e.needs[second.conv] and again)
     return (first, second) if alone and plain and frozen and reach >= g.ph else None
 
@@ -59,12 +67,14 @@ class _Streamer:
         self.held = self.keep + self.new_rows
         c, width = first.geom.c_out, first.window.wo
         self.window = e.new("window of rows", c * self.held * width * 4)
-        self.stat = e.new("statistics", c * 8)
+        self.stat = e.new("statistics", c * 8) if first.norm is not None else NOTHING
         self.seen = NOTHING
         """Means of the first block's output, where they are gathered on the way."""
 
     def statistics(self) -> None:
-        """Of the first norm: the first pass over the sample."""
+        """Of the first norm, if there is one: the first pass over the sample."""
+        if self.first.norm is None:
+            return
         g, rows = self.first.geom, self.new_rows * self.first.window.sh
         body = []
         for k in range(self.parts):
@@ -75,7 +85,7 @@ class _Streamer:
             sizes: dict[str, Any] = {"channels": channels, "plane": g.ho * g.wo, "width": g.wo}
             body.append(instr("moments", stat=stat, x=tile, rows=rows, **sizes))
         self.e.emit_rounds(body, -(-g.ho // rows))
-        group_stat(self.e, self.first, self.stat, NOTHING)
+        group_stat(self.e, self.e.nodes[self.first.norm], g, self.stat, NOTHING)
 
     def _tile(self, rows: int) -> Ref:
         """A part of the channels of the first conv, so many rows of it."""
@@ -102,21 +112,27 @@ class _Streamer:
                 "y": self.window.after(k * channels * size, channels * size),
                 "x": tile,
             }
-            weight = self.e.param(self.e.nodes[self.first.norm].weight)
-            if weight is not NOTHING:
-                named["w"] = weight._replace(at=weight.at + k * channels * 4)
+            if self.first.norm is None:
+                count = channels * conv_rows * g.wo
+                kinds = [act_kind(self.e.nodes[t]) for t in self.first.acts]
+                body += [instr("act", x=tile, mask=NOTHING, count=count, **kind) for kind in kinds]
+            else:
+                weight = self.e.param(self.e.nodes[self.first.norm].weight)
+                if weight is not NOTHING:
+                    named["w"] = weight._replace(at=weight.at + k * channels * 4)
             sizes: dict[str, Any] = {"geom": self.first.pool, "channels": channels, "first": first}
             body.append(instr("maxpool", **named, **sizes, **where))
-        act: dict[str, Any] = {self.e.nodes[t].act: True for t in self.first.acts}
-        norm = self.e.nodes[self.first.norm]
-        refs: dict[str, Any] = {
-            "xhat": self.window,
-            "y": self.window,
-            "stat": self.stat,
-            **affine(self.e, norm),
-        }
         width: dict[str, Any] = {"channels": g.c_out, "width": window.wo}
-        body.append(instr("normalise", norm.name, **refs, **width, **where, **act))
+        if self.first.norm is not None:
+            act: dict[str, Any] = {self.e.nodes[t].act: True for t in self.first.acts}
+            norm = self.e.nodes[self.first.norm]
+            refs: dict[str, Any] = {
+                "xhat": self.window,
+                "y": self.window,
+                "stat": self.stat,
+                **affine(self.e, norm),
+            }
+            body.append(instr("normalise", norm.name, **refs, **width, **where, **act))
         if self.seen is not NOTHING:
             new = self.window.after(place * window.wo * 4, self._strip_bytes(rows))
             plane = window.ho * window.wo
@@ -142,6 +158,7 @@ class _Streamer:
         stage = e.model.stages[second.s]
         tail = StageForward(e, second.s, stage)
         behind = tail.instructions(head=False)
+        assert second.norm is not None
         xhat, g = e.kept["xhat", second.norm], second.geom
         scores = e.model.gammas.get((e.nodes[second.conv].name, "fw"))
         if scores and scores.kind == "module":
