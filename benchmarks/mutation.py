@@ -1,6 +1,7 @@
 """Mutation testing of the engine's checks: how many small mistakes the tests of the engine notice.
 
-    python benchmarks/mutation.py [--sample N] [--seed S] [--only open.c:120] [--results FILE.json]
+    python benchmarks/mutation.py [--sample N] [--seed S] [--only open.c:120] [--quick]
+        [--results FILE.json]
 
 One place of open.c, operands.c or run.c is changed at a time: a comparison, a sum, a constant, a
 condition that is left out, a return. The engine is compiled with it, and killed by the first of:
@@ -50,6 +51,8 @@ HERE = Path(__file__).parent.parent
 PROGRAMS = HERE / "tests" / "device" / "c"
 FILES = ("open.c", "operands.c", "run.c")
 SOURCES = (".c", ".h", ".py")
+ALIVE = "nothing"
+"""What killed a mutant that lives."""
 EQUIVALENT = Path(__file__).parent / "equivalent_mutants.json"
 PLAIN = ("-std=c99", "-O1", "-fPIC", "-w")
 MUTANT = ("-std=c99", "-O0", "-fPIC", "-w")
@@ -178,10 +181,6 @@ class Bench:
     def __init__(self, folder: Path, tests: Tests):
         self.folder, self.tests = folder, tests
         self.plain = self._objects(PLAIN, folder / "plain")
-        self.sanitized = self._objects(SANITIZED, folder / "sanitized")
-        fuzz = folder / "fuzz.o"
-        self._compile(SANITIZED, PROGRAMS / "fuzz.c", fuzz)
-        self.sanitized["fuzz.c"] = fuzz
         self._load_tests()
 
     def _objects(self, flags: tuple[str, ...], folder: Path) -> dict[str, Path]:
@@ -230,17 +229,21 @@ class Bench:
         lib = calls.library(built)
         binding.library = lambda: lib  # type: ignore[assignment]
 
-    def killed_by(self, m: Mutant) -> str:
-        """Which of the tests notices a mutant; empty: none."""
-        changed = self.folder / m.file
+    def _built(self, m: Mutant) -> Path | None:
+        """The engine with a mutant in it, or None: the compiler refuses it."""
+        changed, new = self.folder / m.file, self.folder / "mutant.o"
         changed.write_text(m.text)
-        new = self.folder / "mutant.o"
         try:
             self._compile(MUTANT, changed, new)
         except subprocess.CalledProcessError:
+            return None
+        objects = {**self.plain, m.file: new}
+        return self._link((*PLAIN, "-shared"), objects, self.folder / "mutant.so")
+
+    def killed_soon(self, m: Mutant) -> str:
+        """Which of the fast tests notices a mutant; empty: none."""
+        if (built := self._built(m)) is None:
             return "compiler"
-        flags, objects = (*PLAIN, "-shared"), {**self.plain, m.file: new}
-        built = self._link(flags, objects, self.folder / "mutant.so")
 
         def fast() -> str:
             self._use(built)
@@ -250,17 +253,32 @@ class Bench:
             allow(SECONDS["fast"])
             return self.tests.failure(NOT_OPENING)
 
+        return in_a_copy(fast)
+
+    def killed_late(self, m: Mutant) -> str:
+        """Which of the others does: the fuzzer and the slow tests."""
+        built = self._built(m)
+        assert built
+
         def slow() -> str:
             self._use(built)
             allow(SECONDS["slow"])
             return self.tests.failure(SLOW)
 
-        return in_a_copy(fast) or self._fuzzed(m) or in_a_copy(slow)
+        return self._fuzzed(m) or in_a_copy(slow)
+
+    @functools.cached_property
+    def _sanitized(self) -> dict[str, Path]:
+        """The unchanged engine and the fuzzer."""
+        objects = self._objects(SANITIZED, self.folder / "sanitized")
+        objects["fuzz.c"] = self.folder / "fuzz.o"
+        self._compile(SANITIZED, PROGRAMS / "fuzz.c", objects["fuzz.c"])
+        return objects
 
     def _fuzzed(self, m: Mutant) -> str:
         new = self.folder / "sanitized.o"
         self._compile(SANITIZED, self.folder / m.file, new)
-        fuzz = self._link(SANITIZED, {**self.sanitized, m.file: new}, self.folder / "fuzz")
+        fuzz = self._link(SANITIZED, {**self._sanitized, m.file: new}, self.folder / "fuzz")
         for arguments in self.fuzzed:
             command = ["prlimit", f"--cpu={SECONDS['fuzz']}", str(fuzz), *arguments]
             if subprocess.run(command, capture_output=True).returncode:
@@ -303,32 +321,37 @@ def fingerprint() -> str:
     return hashlib.sha256(b"".join(p.read_bytes() for p in files)).hexdigest()[:16]
 
 
-def run(chosen: list[Mutant], results: Path | None) -> dict[str, str]:
+def run(chosen: list[Mutant], results: Path | None, quick: bool) -> dict[str, str]:
     """What killed each mutant, by its name; those of the file are not run again."""
     kept = json.loads(results.read_text()) if results and results.exists() else {}
     now = fingerprint()
     killed: dict[str, str] = kept["killed"] if kept.get("fingerprint") == now else {}
-    left = [m for m in chosen if m.name not in killed]
+    first = [m for m in chosen if m.name not in killed]
 
     def each(tests: Tests) -> None:
         with tempfile.TemporaryDirectory() as folder:
             bench = Bench(Path(folder), tests)
-            for i, m in enumerate(left, start=1):
-                start = time.perf_counter()
-                killed[m.name] = bench.killed_by(m)
-                seconds = time.perf_counter() - start
-                by = killed[m.name] or "LIVES"
-                print(f"{i} of {len(left)}, {seconds:.1f} s, {m.name}: {by}", flush=True)
-                if results:
-                    text = json.dumps({"fingerprint": now, "killed": killed}, indent=1)
-                    write_atomically(results, text.encode())
+            noted_each(first, bench.killed_soon)
+            alive = [m for m in chosen if killed[m.name] == ""]
+            if not quick:
+                noted_each(alive, lambda m: bench.killed_late(m) or ALIVE)
 
-    if left:
+    def noted_each(some: list[Mutant], killed_by: Callable[[Mutant], str]) -> None:
+        for i, m in enumerate(some, start=1):
+            start = time.perf_counter()
+            killed[m.name] = by = killed_by(m)
+            seconds = time.perf_counter() - start
+            print(f"{i} of {len(some)}, {seconds:.1f} s, {m.name}: {by or ALIVE}", flush=True)
+            if results:
+                text = json.dumps({"fingerprint": now, "killed": killed}, indent=1)
+                write_atomically(results, text.encode())
+
+    if first or (not quick and "" in (killed[m.name] for m in chosen)):
         device_models.case = remembered(device_models.case)
         device_files.opens = noted(device_files.opens)  # type: ignore[assignment]
         device_files.work = noted(device_files.work)  # type: ignore[assignment]
         collected(each)
-    return killed
+    return {m.name: "" if killed[m.name] == ALIVE else killed[m.name] for m in chosen}
 
 
 def main() -> None:
@@ -336,13 +359,14 @@ def main() -> None:
     parser.add_argument("--sample", type=int, default=0, help="so many, drawn at random (0: all)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="FILE:LINE")
+    parser.add_argument("--quick", action="store_true", help="without fuzzer and slow tests")
     parser.add_argument("--results", type=Path, help="a JSON file to go on from")
     args = parser.parse_args()
     chosen = [m for m in mutants() if args.only in ("", f"{m.file}:{m.line}", m.file)]
     if args.sample:
         chosen = random.Random(args.seed).sample(chosen, min(args.sample, len(chosen)))
     known = {(e["file"], e["old"], e["new"]) for e in json.loads(EQUIVALENT.read_text())}
-    killed = run(chosen, args.results)
+    killed = run(chosen, args.results, args.quick)
     alive = [m for m in chosen if not killed[m.name]]
     equivalent = [m for m in alive if (m.file, m.old, m.new) in known]
     for m in alive:
@@ -360,7 +384,7 @@ def main() -> None:
 
 def stage(by: str) -> str:
     """The kind of a killer, to be counted."""
-    return by.partition("::")[0] or "nothing"
+    return by.partition("::")[0] or ALIVE
 
 
 if __name__ == "__main__":

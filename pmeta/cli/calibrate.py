@@ -27,7 +27,8 @@ class CalibrateConfig:
     data: str = ""
     """Folder of classes to draw tasks from; by default that of the run."""
     tasks: int = TASKS
-    """Tasks of pictures for each number of support samples: half of them fit, half measure."""
+    """Tasks of pictures for each number of support samples; each half of them is measured with the
+    temperature that fits the other."""
     n_query: int | None = None
     """Query samples of each class; by default as in training."""
     model: str = ""

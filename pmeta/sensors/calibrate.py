@@ -17,7 +17,7 @@ from pmeta.training.workers import Group
 SHOTS = (1, 2, 5, 10)
 """Windows of each activity that are measured, besides those of the training."""
 DRAWS = 8
-"""Tasks of each person with each device: half of them fit, half measure."""
+"""Tasks of each person with each device; each half is measured with what fits the other."""
 
 
 def calibrate(group: Group, run: str, draws: int = DRAWS) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def calibrate(group: Group, run: str, draws: int = DRAWS) -> dict[str, Any]:
     seed = trained.config.seed + 1
 
     def queries(i: int, shots: int) -> Judged:
-        """Draw i % draws of group i // draws, so that even draws fit and odd ones measure."""
+        """Draw i % draws of group i // draws, so that each half has all people."""
         task = personal_task(windows, i // draws, seed, i % draws, shots)
         w = loop.adapt(meta, (task.support_x, task.support_y)).w
         with torch.no_grad():

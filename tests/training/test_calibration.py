@@ -41,7 +41,7 @@ def test_the_error_by_hand() -> None:
     assert ece(bins) == pytest.approx(0.5)
 
 
-def test_even_tasks_fit_and_odd_ones_measure() -> None:
+def test_each_half_of_the_tasks_is_measured_with_the_temperature_of_the_other() -> None:
     import torch
 
     from pmeta.training.evaluate import TaskResult
@@ -51,9 +51,13 @@ def test_even_tasks_fit_and_odd_ones_measure() -> None:
         return TaskResult(0.0, 0.0, 0.0, 0.0, torch.empty(0), scores=scores, labels=labels)
 
     found = calibration.measured([task(2.0), task(1.0), task(2.0), task(1.0)])
-    assert found["temperature"] == pytest.approx(2.0, rel=0.1)
-    assert found["ece_before"] < 0.03 < 0.08 < found["ece"]
-    assert sum(b["count"] for b in found["bins"]) == 8000
+    assert 1.1 < found["temperature"] < 1.9  # of all tasks
+    assert sum(b["count"] for b in found["bins"]) == 16000
+    # Even tasks are measured with the 1 of the odd ones, odd ones with the 2 of the even ones.
+    assert found["ece"] > 0.05
+    alike = calibration.measured([task(2.0) for _ in range(4)])
+    assert alike["temperature"] == pytest.approx(2.0, rel=0.1)
+    assert alike["ece"] < 0.02
 
 
 def test_a_run_is_calibrated_and_its_file_says_how_sure_it_is(
@@ -82,7 +86,7 @@ def test_a_run_is_calibrated_and_its_file_says_how_sure_it_is(
     assert "temperature" in shown
     again = json.loads((tmp_path / "run" / "calibration.json").read_text())
     assert again["tasks"] == 6
-    assert sum(b["count"] for b in again["shots"][0]["bins"]) == 3 * 5 * 3
+    assert sum(b["count"] for b in again["shots"][0]["bins"]) == 6 * 5 * 3
     assert cli.main(["report", run, "-o", str(tmp_path / "report.html")]) == 0
     page = (tmp_path / "report.html").read_text()
     assert "How sure it is, and how often right" in page

@@ -3,7 +3,7 @@
 After an adaptation the softmax is too sure. Its scores are divided by a temperature t, one for each
 number of support samples of a class, which minimises the loss of the queries of some validation
 tasks (Guo et al., On Calibration of Modern Neural Networks, ICML 2017). How well the probabilities
-then fit is measured on other validation tasks.
+fit is measured on each half of the tasks with the temperature of the other half.
 """
 
 import dataclasses
@@ -50,8 +50,7 @@ class Bin:
 def calibrate(group: Group, config: EvaluateConfig) -> dict[str, Any]:
     """Temperatures of the best model of a run, and how well they fit, as plain values.
 
-    Even tasks of the validation classes fit them, odd ones measure them; `config.tasks` of each
-    number of support samples, at least 2."""
+    `config.tasks` tasks of the validation classes, at least 2, for each number of samples."""
     trained, best = group.from_first(lambda: load(config.run, model=config.model))
     found = []
     for n in sorted({*SHOTS, trained.n_shot}):
@@ -77,15 +76,23 @@ def calibrate(group: Group, config: EvaluateConfig) -> dict[str, Any]:
 
 
 def measured(results: Sequence[TaskResult | Judged]) -> dict[str, Any]:
-    """The temperature of the even tasks; the calibration error of the odd ones, and its bins."""
-    fitted, other = judged(results[0::2]), judged(results[1::2])
-    t = fit_temperature(fitted)
+    """The temperature of all tasks; the calibration error and its bins by two-fold cross-fitting.
+
+    Even tasks are measured with the temperature that fits the odd ones, and odd ones with that of
+    the even ones: every task counts, and none has fitted what it measures."""
+    even, odd = judged(results[0::2]), judged(results[1::2])
+    unseen = judged([at(even, fit_temperature(odd)), at(odd, fit_temperature(even))])
     return {
-        "temperature": t,
-        "ece_before": ece(reliability(other, 1.0)),
-        "ece": ece(reliability(other, t)),
-        "bins": [dataclasses.asdict(b) for b in reliability(other, t)],
+        "temperature": fit_temperature(judged([even, odd])),
+        "ece_before": ece(reliability(judged([even, odd]), 1.0)),
+        "ece": ece(reliability(unseen, 1.0)),
+        "bins": [dataclasses.asdict(b) for b in reliability(unseen, 1.0)],
     }
+
+
+def at(queries: Judged, t: float) -> Judged:
+    """The same with scores that are divided by a temperature."""
+    return queries._replace(scores=queries.scores / t)
 
 
 def judged(results: Iterable[TaskResult | Judged]) -> Judged:
