@@ -3,11 +3,12 @@
     python benchmarks/mutation.py [--sample N] [--seed S] [--only open.c:120] [--quick]
         [--results FILE.json]
 
-One place of open.c, operands.c or run.c is changed at a time: a comparison, a sum, a constant, a
-condition that is left out, a return. The engine is compiled with it, and killed by the first of:
-the compiler; a test in tests/device that fails, crashes or hangs; the runs of the fuzzer that are
-part of the tests, under AddressSanitizer and UBSan. All of them are tests that `make test` runs;
-of those that only open files, the files are noted once and opened again without pytest.
+One place of the files that open and run a model (FILES) is changed at a time: a comparison, a sum,
+a constant, a condition that is left out, a return. The engine is compiled with it, and killed by
+the first of: the compiler; a test in tests/device that fails, crashes or hangs; the runs of the
+fuzzer that are part of the tests, under AddressSanitizer and UBSan. All of them are tests that
+`make test` runs; of those that only open files, the files are noted once and opened again without
+pytest.
 A mutant that nothing can notice is listed in equivalent_mutants.json, with the reason, and does
 not count. Results are kept in a file after each mutant: the same command goes on where it ended,
 and begins anew when the engine or its tests have changed. Prints the mutants that live and the
@@ -33,6 +34,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import zip_longest
+from math import sqrt
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,7 +51,7 @@ from tests.helpers import device_files, device_models
 
 HERE = Path(__file__).parent.parent
 PROGRAMS = HERE / "tests" / "device" / "c"
-FILES = ("open.c", "operands.c", "run.c")
+FILES = ("open.c", "operands.c", "work.c", "run.c", "execute.c")
 SOURCES = (".c", ".h", ".py")
 ALIVE = "nothing"
 """What killed a mutant that lives."""
@@ -66,7 +68,7 @@ FAST = (
 )
 NOT_OPENING = ("test_calls.py", "limits/test_adaptation.py", *FAST[2:])
 """The same without those that only open files."""
-SLOW = ("test_memory_passes.py", "test_stream.py", "test_golden.py")
+SLOW = ("test_memory_passes.py", "test_constants.py", "test_stream.py", "test_golden.py")
 LEFT_OUT = (  # they compile an engine of their own, or have no part of these files in them
     *("ctrl_c", "release_build", "struct_of_python", "version_is"),
     *("power_fails", "wrong_save", "cut_anywhere"),
@@ -362,7 +364,8 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="without fuzzer and slow tests")
     parser.add_argument("--results", type=Path, help="a JSON file to go on from")
     args = parser.parse_args()
-    chosen = [m for m in mutants() if args.only in ("", f"{m.file}:{m.line}", m.file)]
+    everything = list(mutants())
+    chosen = [m for m in everything if args.only in ("", f"{m.file}:{m.line}", m.file)]
     if args.sample:
         chosen = random.Random(args.seed).sample(chosen, min(args.sample, len(chosen)))
     known = {(e["file"], e["old"], e["new"]) for e in json.loads(EQUIVALENT.read_text())}
@@ -374,12 +377,27 @@ def main() -> None:
             print(f"lives: {m.file}:{m.line}\n  {m.old}\n  {m.new}")
     for by, n in Counter(stage(killed[m.name]) for m in chosen).most_common():
         print(f"{n:5} {by}")
-    counted = len(chosen) - len(equivalent)
-    score = 100 * (len(chosen) - len(alive)) / max(counted, 1)
+    dead, counted = len(chosen) - len(alive), len(chosen) - len(equivalent)
+    low, high = interval(dead, max(counted, 1))
     print(
-        f"{len(chosen)} mutants, {len(equivalent)} equivalent; "
-        f"{len(chosen) - len(alive)} of {counted} killed: {score:.1f} %"
+        f"{len(chosen)} of {len(everything)} mutants, {len(equivalent)} equivalent; {dead} of "
+        f"{counted} killed: {100 * dead / max(counted, 1):.1f} % (95 % interval of the share of "
+        f"all, by Wilson: {100 * low:.1f} to {100 * high:.1f} %)"
     )
+
+
+def interval(k: int, n: int) -> tuple[float, float]:
+    """Wilson's, of a share of which k of n were drawn.
+
+    >>> [round(x, 3) for x in interval(95, 100)]
+    [0.888, 0.978]
+    """
+    z = 1.96
+    middle, width = (
+        (k + z * z / 2) / (n + z * z),
+        z * sqrt(k * (n - k) / n + z * z / 4) / (n + z * z),
+    )
+    return middle - width, middle + width
 
 
 def stage(by: str) -> str:

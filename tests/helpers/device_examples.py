@@ -43,11 +43,20 @@ class Example(NamedTuple):
     def data(self, arena: int = ARENA, **at: int) -> bytes:
         return around(self.instr(**at), self.geom, self.rounds, arena)
 
+    @property
+    def packed(self) -> frozenset[str]:
+        """Operands that are bytes: also weights of two bytes or one."""
+        small = {"w"} if {"half", "byte"} & {*self.flags} else set()
+        return LAYOUTS[self.op].marks["packed"] | (small & self.words.keys())
+
     def sizes(self) -> dict[str, int]:
         """Bytes of the operands that are there."""
-        packed = LAYOUTS[self.op].marks["packed"]
         there = {name: n for name, n in self.words.items() if name not in self.without}
-        return {name: n if name in packed else 4 * n for name, n in there.items()}
+        return {name: n if name in self.packed else 4 * n for name, n in there.items()}
+
+    def packing(self, flag: str, macs: int = 0, **words: int) -> "Example":
+        """The same with weights of two bytes (half) or one."""
+        return self._replace(flags=(flag,), words={**self.words, **words}, macs=macs or self.macs)
 
     def but(self, geom: Geom | None = None, /, **parameters: float) -> "Example":
         return self._replace(parameters={**self.parameters, **parameters}, geom=geom or self.geom)
@@ -73,6 +82,11 @@ STRIPS = Example(
     rounds=3,
 )
 WINDOW = STRIPS._replace(words={**STRIPS.words, "x": 6 * 7 * 13}, flags=("window",))
+CONV_HALF = CONV.packing("half", 2 * CONV.macs, w=48, patches=12 * 36)
+CONV_BYTE = CONV.packing("byte", 2 * CONV.macs, w=24, patches=12 * 36, scale=2)
+STRIPS_WHOLE = STRIPS._replace(
+    words={**STRIPS.words, "y": 4 * 30}, flags=("whole",), macs=4 * 2 * 6 * 12
+)
 BW_W = Example(
     "conv_bw_w",
     {"geom": 0, "stored": 0, "strip": 32, "channels": 5},
@@ -104,6 +118,24 @@ BW_W_GROUPED = Example(
     9 * 30 * 12,
     GROUPED,
 )
+BW_W_LANES = BW_W_STORED.but(WHOLE._replace(c_out=16))._replace(
+    words={
+        **{"acc": 16 * 36, "gy": 16 * 30, "x": 4 * 143},
+        **{"gamma_fw": 6, "gamma_bw": 16, "patches": (36 + 16) * 48},
+    },
+    macs=16 * 30 * 36,
+)
+BW_W_ROWS = Example(
+    "conv_bw_w",
+    {"geom": 0, "strip": 16, "rows": 2, "first": 1},
+    {
+        **{"acc": 20 * 36, "gy": 20 * 30, "x": 6 * 7 * 13},
+        **{"gamma_fw": 6, "gamma_bw": 20, "patches": (36 + 32) * 16},
+    },
+    20 * 2 * 6 * 36,
+    WHOLE,
+    rounds=3,
+)
 BW_X = Example(
     "conv_bw_x",
     {"geom": 0, "channels": 5, "strip": 16},
@@ -119,6 +151,8 @@ BW_X_GROUPED = Example(
     6 * 143 * 6 * 3,
     GROUPED,
 )
+BW_X_HALF = BW_X.packing("half", w=2 * 5 * 36)
+BW_X_BYTE = BW_X.packing("byte", w=5 * 36, scale=5)
 MAXPOOL = Example(
     "maxpool",
     {"geom": 0, "channels": 5},
@@ -152,6 +186,9 @@ MOMENT_ROWS = Example(
     {"channels": 3, "plane": 35, "width": 7, "rows": 2, "first": 1},
     {"stat": 6, "x": 3 * 14},
     rounds=2,
+)
+MOMENT_WINDOW = MOMENT_ROWS.but(window=5)._replace(
+    words={"stat": 3, "x": 2 * 5 * 7 + 2 * 7}, flags=("means",)
 )
 GROUP_STAT = Example(
     "group_stat",
@@ -204,6 +241,9 @@ FC_BW_W_ALL = FC_BW_W.but(stored=0)._replace(words={**FC_BW_W.words, "x": 21})
 FC_BW_X = Example(
     "fc_bw_x", {"outputs": 5, "inputs": 7, "rows": 3}, {"gx": 21, "gy": 15, "w": 35}, 105
 )
+FC_HALF, FC_BYTE = FC.packing("half", w=70), FC.packing("byte", w=35, scale=5)
+FC_BW_X_HALF = FC_BW_X.packing("half", w=70)
+FC_BW_X_BYTE = FC_BW_X.packing("byte", w=35, scale=5)
 BIAS_BW = Example("bias_bw", {"channels": 3, "plane": 7}, {"acc": 3, "gy": 21, "gamma_bw": 3})
 UPDATE = Example("update", {"groups": 2, "depth": 3, "filters": 5}, {"w": 30, "acc": 30})
 PROTOTYPES = Example(
@@ -220,6 +260,8 @@ SCORE = Example(
     {"gamma": 5, "x": 35, "module": 2 * 25 + 2 * 5, "scratch": 15},
 )
 SCORE_SUM = SCORE._replace(op="score_sum", words={"sum": 5, "x": 35, "module": 60, "scratch": 15})
+SCORE_HALF = SCORE.packing("half", module=25 + 10)
+SCORE_BYTE = SCORE.packing("byte", module=13 + 20)
 SCORE_MEAN = Example("score_mean", {"channels": 5, "plane": 1}, {"gamma": 5, "sum": 5, "order": 5})
 COMPACT = Example("compact", {"channels": 5, "plane": 7, "stored": 3}, {"x": 35, "gamma": 5})
 ACT = Example("act", {"count": 17}, {"x": 17, "mask": 3})

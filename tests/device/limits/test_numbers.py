@@ -8,11 +8,13 @@ from tests.helpers.device_examples import (
     ADD,
     BIG,
     BW_W,
+    BW_W_ROWS,
     BW_W_STORED,
     BW_X,
     BW_X_GROUPED,
     CONV,
     EXAMPLES,
+    GROUPED,
     MERGE,
     MUL,
     MUL_BW,
@@ -43,6 +45,12 @@ LIMITS: list[tuple[str, str, list[int], list[int]]] = [
     ("BW_W", "channels", [1, 5], [0, 6]),
     ("BW_W_STORED", "channels", [0, 20], [21]),
     ("BW_W_GROUPED", "channels", [0], [1]),
+    ("BW_W", "first", [0], [1]),  # there are no rows
+    ("BW_W_ROWS", "rows", [1, 21844], [21845]),
+    ("BW_W_ROWS", "first", [0, SIDE], [SIDE + 1]),
+    ("BW_W_ROWS", "stored", [0], [1]),
+    ("BW_W_ROWS", "channels", [0], [1]),
+    ("STRIPS_WHOLE", "rows", [1, 21844], [0]),
     ("BW_X", "channels", [1, 5], [0, 6]),
     ("BW_X", "strip", [16], [0, 15]),
     ("BW_X_GROUPED", "channels", [0], [1]),
@@ -70,6 +78,8 @@ LIMITS: list[tuple[str, str, list[int], list[int]]] = [
     ("MOMENT_ROWS", "width", [1, SIDE], [0, SIDE + 1]),
     ("MOMENT_ROWS", "rows", [1, 32766], [SIDE]),
     ("MOMENT_ROWS", "first", [0, SIDE], [SIDE + 1]),
+    ("MOMENTS", "window", [0], [1]),
+    ("MOMENT_WINDOW", "window", [0, 2, 2 * SIDE], [1, 2 * SIDE + 1]),
     ("GROUP_STAT", "channels", [3, 65535], [0, 7, 65538]),
     ("GROUP_STAT", "per_group", [1, 6], [0, 4]),
     ("GROUP_STAT", "count", [1, WORDS], [0, WORDS + 1]),
@@ -158,6 +168,11 @@ def test_rounds_of_what_is_made_once() -> None:
     for example, most in ((CONV, 4), (STRIPS, SIDE - 1), (BW_W, 4), (BW_X, 4)):
         assert example._replace(rounds=most).opens()
         assert not example._replace(rounds=most + 1).opens()
+
+
+def test_strips_of_a_backward_conv_have_one_group() -> None:
+    assert BW_W_ROWS.but(GROUPED._replace(c_out=20, c_in=6, groups=1)).opens()
+    assert not BW_W_ROWS.but(GROUPED._replace(c_out=20, c_in=6, groups=2)).opens()
 
 
 def test_a_window_and_strips_of_a_pool() -> None:

@@ -5,6 +5,7 @@ import pytest
 from pmeta.device.instructions import LAYOUTS, NONE
 from tests.helpers.device_examples import (
     ARENA,
+    BW_W_ROWS,
     BW_W_STORED,
     EXAMPLES,
     LAYER_NORM_BW,
@@ -27,7 +28,7 @@ def test_operands_end_with_the_arena(name: str) -> None:
     example = EXAMPLES[name]
     assert opens(example.data())
     for operand, size in example.sizes().items():
-        packed = operand in LAYOUTS[example.op].marks["packed"]
+        packed = operand in example.packed
         last = ARENA - size
         assert opens(example.data(**{operand: last}))
         assert not opens(example.data(**{operand: last + (1 if packed else 4)}))
@@ -50,7 +51,7 @@ def test_operands_end_with_the_file(name: str) -> None:
 def test_operands_move_on_in_a_loop(name: str) -> None:
     example = EXAMPLES[name]
     for operand, size in example.sizes().items():
-        packed = operand in LAYOUTS[example.op].marks["packed"]
+        packed = operand in example.packed
         last = ARENA - size - 12 * (example.rounds - 1)
         for at, step, fits in ((last, 12, True), (last + 4, 12, False), (last, 6, packed)):
             instr = example.instr(**{operand: at})._replace(step={operand: step})
@@ -68,8 +69,8 @@ def optional(example: Example) -> frozenset[str]:
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_work_is_what_is_moved_and_computed(name: str) -> None:
     example = EXAMPLES[name]
-    packed = LAYOUTS[example.op].marks["packed"]
-    moved = sum(n / 4 if operand in packed else n for operand, n in example.words.items())
+    words = example.words.items()
+    moved = sum(n / 4 if operand in example.packed else n for operand, n in words)
     assert work(example.data()) == example.rounds * (moved + example.macs)
 
 
@@ -78,7 +79,18 @@ def test_without_an_input_gradient_a_norm_needs_no_deviation(example: Example) -
     assert example._replace(flags=("no_dx",), without=("rstd",)).opens()
 
 
+@pytest.mark.parametrize("name", ["CONV", "BW_X", "FC", "FC_BW_X", "SCORE", "ADD"])
+def test_weights_are_packed_in_one_way(name: str) -> None:
+    assert not EXAMPLES[name]._replace(flags=("half", "byte")).opens()
+
+
 def test_stored_channels_are_not_those_of_the_sample() -> None:
     header = {"input_channels": 6, "input_plane": 143}
-    for example, fits in ((BW_W_STORED, False), (BW_W_STORED.but(stored=0), True)):
+    rows = BW_W_ROWS._replace(rounds=1)
+    for example, fits in (
+        (BW_W_STORED, False),
+        (BW_W_STORED.but(stored=0), True),
+        (rows, False),
+        (rows.but(rows=0, first=0), True),
+    ):
         assert opens(around(example.instr(x=SAMPLE), WHOLE, 1, ARENA, **header)) == fits
