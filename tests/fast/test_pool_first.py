@@ -98,11 +98,16 @@ def test_images_that_come_as_vectors():
     assert_same(net, METHODS["pmeta"], (108,))
 
 
-def test_resnet12_and_batch_norm_are_left_as_they_are():
+def test_resnet12_is_left_as_it_is():
     assert not network(ResNet12(3, (3, 8, 8), widths=(8, 8), groups=2), (3, 8, 8)).pooled
-    assert not network(
-        FourConv(3, (3, 16, 16), channels=4, norm="batch"), (3, 16, 16), batch_norm=True
-    ).pooled
+
+
+def test_batch_norms_that_are_updated_are_computed_in_full():
+    model = FourConv(3, (3, 16, 16), channels=4, norm="batch")
+    net = network(model, (3, 16, 16), batch_norm=True)
+    assert net.pooled == {"norm1", "norm2", "norm3", "norm4"}
+    _, tape = forward(net, net.weights(), task((3, 16, 16))[0], net.layers, pool_first=True)
+    assert [tape[f"norm{b}"].y.shape[-1] for b in range(1, 5)] == [16, 8, 4, 2]
 
 
 def test_a_pooled_norm_is_held_at_a_quarter_of_the_places_with_its_channel_means():
