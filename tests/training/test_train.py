@@ -468,7 +468,7 @@ def test_a_finished_run_is_not_changed(tmp_path: Path) -> None:
     assert train(Group(), dataclasses.replace(config, workers=2, device="cpu")) == best
     assert (tmp_path / "last.safetensors").read_bytes() == before
     with pytest.raises(
-        ValueError, match=r" has tasks=4 \(now 8\), seed=0 \(now 1\): choose another --out\.$"
+        ValueError, match=r" has seed=0 \(now 1\), tasks=4 \(now 8\): choose another --out\.$"
     ):
         train(Group(), dataclasses.replace(config, tasks=8, seed=1))
 
