@@ -67,7 +67,7 @@ class Example(NamedTuple):
 
 CONV = Example(
     "conv",
-    {"geom": 0, "channels": 2, "strip": 32, "channel": 1},
+    {"geom": 1, "channels": 2, "strip": 32, "channel": 1},
     {"y": 2 * 30, "x": 6 * 143, "w": 2 * 12, "bias": 2, "patches": 12 * 32},
     2 * 30 * 12,
     GROUPED,
@@ -75,7 +75,7 @@ CONV = Example(
 )
 STRIPS = Example(
     "conv",
-    {"geom": 0, "channels": 4, "strip": 16, "rows": 2, "first": 1, "channel": 5},
+    {"geom": 1, "channels": 4, "strip": 16, "rows": 2, "first": 1, "channel": 5},
     {"y": 4 * 2 * 6, "x": 6 * 143, "w": 4 * 12, "bias": 4, "patches": 12 * 16},
     4 * 2 * 6 * 12,
     GROUPED,
@@ -89,7 +89,7 @@ STRIPS_WHOLE = STRIPS._replace(
 )
 BW_W = Example(
     "conv_bw_w",
-    {"geom": 0, "stored": 0, "strip": 32, "channels": 5},
+    {"geom": 1, "stored": 0, "strip": 32, "channels": 5},
     {
         **{"acc": 20 * 36, "gy": 5 * 30, "x": 6 * 143},
         **{"gamma_fw": 6, "gamma_bw": 5, "patches": (36 + 16) * 32},
@@ -100,7 +100,7 @@ BW_W = Example(
 )
 BW_W_STORED = Example(
     "conv_bw_w",
-    {"geom": 0, "stored": 4, "strip": 48},
+    {"geom": 1, "stored": 4, "strip": 48},
     {
         **{"acc": 20 * 36, "gy": 20 * 30, "x": 4 * 143},
         **{"gamma_fw": 6, "gamma_bw": 20, "patches": (36 + 32) * 48},
@@ -110,7 +110,7 @@ BW_W_STORED = Example(
 )
 BW_W_GROUPED = Example(
     "conv_bw_w",
-    {"geom": 0, "strip": 16},
+    {"geom": 1, "strip": 16},
     {
         **{"acc": 9 * 12, "gy": 9 * 30, "x": 6 * 143},
         **{"gamma_fw": 6, "gamma_bw": 9, "patches": (12 + 16) * 16},
@@ -127,7 +127,7 @@ BW_W_LANES = BW_W_STORED.but(WHOLE._replace(c_out=16))._replace(
 )
 BW_W_ROWS = Example(
     "conv_bw_w",
-    {"geom": 0, "strip": 16, "rows": 2, "first": 1},
+    {"geom": 1, "strip": 16, "rows": 2, "first": 1},
     {
         **{"acc": 20 * 36, "gy": 20 * 30, "x": 6 * 7 * 13},
         **{"gamma_fw": 6, "gamma_bw": 20, "patches": (36 + 32) * 16},
@@ -138,7 +138,7 @@ BW_W_ROWS = Example(
 )
 BW_X = Example(
     "conv_bw_x",
-    {"geom": 0, "channels": 5, "strip": 16},
+    {"geom": 1, "channels": 5, "strip": 16},
     {"gx": 6 * 143, "gy": 5 * 30, "w": 5 * 36, "patches": 5 * 6 * 20},
     6 * 143 * 6 * 20,
     WHOLE,
@@ -146,7 +146,7 @@ BW_X = Example(
 )
 BW_X_GROUPED = Example(
     "conv_bw_x",
-    {"geom": 0, "strip": 32},
+    {"geom": 1, "strip": 32},
     {"gx": 6 * 143, "gy": 9 * 30, "w": 9 * 12, "patches": 3 * 6 * 36},
     6 * 143 * 6 * 3,
     GROUPED,
@@ -155,7 +155,7 @@ BW_X_HALF = BW_X.packing("half", w=2 * 5 * 36)
 BW_X_BYTE = BW_X.packing("byte", w=5 * 36, scale=5)
 MAXPOOL = Example(
     "maxpool",
-    {"geom": 0, "channels": 5},
+    {"geom": 1, "channels": 5},
     {"y": 5 * 30, "x": 5 * 90, "index": 5 * 30, "w": 5},
     5 * 30 * 6,
     POOL,
@@ -165,7 +165,7 @@ TWO_BITS = MAXPOOL.but(SMALL)._replace(
 )
 POOL_ROWS = Example(
     "maxpool",
-    {"geom": 0, "channels": 5, "rows": 2, "first": 1},
+    {"geom": 1, "channels": 5, "rows": 2, "first": 1},
     {"y": 5 * 9, "x": 5 * 4 * 7, "index": 12, "w": 5},
     5 * 9 * 4,
     SMALL,
@@ -176,10 +176,10 @@ POOL_WINDOW = POOL_ROWS.but(window=4, place=2)._replace(
     words={**POOL_ROWS.words, "y": 5 * 4 * 3}, macs=5 * 4 * 3 * 4
 )
 MAXPOOL_BW = Example(
-    "maxpool_bw", {"geom": 0, "channels": 5}, {"gx": 450, "gy": 150, "index": 150}, 0, POOL
+    "maxpool_bw", {"geom": 1, "channels": 5}, {"gx": 450, "gy": 150, "index": 150}, 0, POOL
 )
-AVGPOOL = Example("avgpool", {"geom": 0, "channels": 4}, {"y": 120, "x": 360}, 120 * 6, POOL)
-AVGPOOL_BW = Example("avgpool_bw", {"geom": 0, "channels": 4}, {"gx": 360, "gy": 120}, 720, POOL)
+AVGPOOL = Example("avgpool", {"geom": 1, "channels": 4}, {"y": 120, "x": 360}, 120 * 6, POOL)
+AVGPOOL_BW = Example("avgpool_bw", {"geom": 1, "channels": 4}, {"gx": 360, "gy": 120}, 720, POOL)
 MOMENTS = Example("moments", {"channels": 3, "plane": 35}, {"stat": 6, "x": 105})
 MOMENT_ROWS = Example(
     "moments",
@@ -208,7 +208,7 @@ NORM_COEF = Example(
 )
 NORM_POOL_BW = Example(
     "norm_pool_bw",
-    {"geom": 0, "channels": 5, "stride": 7},
+    {"geom": 1, "channels": 5, "stride": 7},
     {"x": 450, "gy": 150, "index": 150, "coef": 5 + 21},
     0,
     POOL,

@@ -69,7 +69,7 @@ def written(
             steps=[1] * steps,
             programs=programs,
             instrs=instrs,
-            geoms=[point],
+            geoms=[point, point],
             copies=[(constants.offsets["w"], 0, 4)],
             facts=facts,
         )
@@ -90,14 +90,16 @@ def step(
 def around(
     instr: RawInstr, geom: Geom | None = None, rounds: int = 1, arena: int = 256, **header: int
 ) -> bytes:
-    """Inference of an addition, and a step with one instruction where it may stand, in a loop."""
+    """Inference of an addition, and a step with one instruction where it may stand, in a loop.
+
+    `geom` is the second of its two geometries."""
     loop = [RawInstr("loop", parameters={"rounds": rounds, "body": 1})] if rounds != 1 else []
     ends = instr.op in ("update", "prototypes")
     count = {"forward": 0, "update": 1 + len(loop)} if ends else {"forward": 1 + len(loop)}
     program = INFER._replace(first=1, arena_bytes=arena, **count)
     sizes = {"arena_bytes": arena, **header}
     data = written([INFER, program], [ADD, *loop, instr], **sizes)
-    return with_geom(data, geom) if geom else data
+    return with_geom(data, geom, 1) if geom else data
 
 
 def with_words(data: bytes, at: int, *words: int) -> bytes:
@@ -112,8 +114,8 @@ def with_header(data: bytes, **fields: int) -> bytes:
     return data
 
 
-def with_geom(data: bytes, geom: Geom) -> bytes:
-    return with_words(data, flatfile.header(data)["at_geoms"], *geom, 0)
+def with_geom(data: bytes, geom: Geom, number: int = 0) -> bytes:
+    return with_words(data, flatfile.header(data)["at_geoms"] + 64 * number, *geom, 0)
 
 
 def longer(data: bytes, size: int) -> bytes:

@@ -32,12 +32,12 @@ def conv(geom: Geom) -> bool:
     """A conv of this geometry opens."""
     unsigned = Geom(*(n & NONE for n in geom))
     places = dict.fromkeys(("y", "x", "w", "patches"), 1)
-    example = Example("conv", {"geom": 0, "channels": 1, "strip": 16}, places, geom=unsigned)
+    example = Example("conv", {"geom": 1, "channels": 1, "strip": 16}, places, geom=unsigned)
     return example.opens()
 
 
 def average(geom: Geom) -> bool:
-    example = Example("avgpool", {"geom": 0, "channels": 1}, {"y": 1, "x": 1}, geom=geom)
+    example = Example("avgpool", {"geom": 1, "channels": 1}, {"y": 1, "x": 1}, geom=geom)
     return example.opens()
 
 
@@ -123,14 +123,16 @@ def test_a_place_in_a_window_is_a_byte(op: str) -> None:
     for k, fits in ((16, True), (17, False)):
         geom = ONE._replace(h=20, w=20, kh=k, kw=16, ho=21 - k, wo=5)
         words = dict.fromkeys(LAYOUTS[op].operands, 1)
-        assert opens(Example(op, {"geom": 0, "channels": 1}, words, geom=geom).data()) == fits
+        assert opens(Example(op, {"geom": 1, "channels": 1}, words, geom=geom).data()) == fits
 
 
 def test_dilated_windows_of_pools() -> None:
     for d, fits in ((255, True), (256, False)):
         geom = ONE._replace(h=d + 1, kh=2, dh=d)
         words = dict.fromkeys(LAYOUTS["maxpool"].operands, 1)
-        assert opens(Example("maxpool", {"channels": 1}, words, geom=geom).data()) == fits
+        assert (
+            opens(Example("maxpool", {"geom": 1, "channels": 1}, words, geom=geom).data()) == fits
+        )
 
 
 def test_half_a_window_of_padding_at_most() -> None:

@@ -36,7 +36,7 @@ LIMITS: list[tuple[str, str, list[int], list[int]]] = [
     ("CONV", "channel", [0, 1], [2, NONE]),
     ("CONV", "strip", [16, 65520], [0, 8, 15, 17, 24, 65536]),
     ("CONV", "first", [0], [1]),  # there are no rows
-    ("CONV", "geom", [0], [1, NONE]),
+    ("CONV", "geom", [1], [2, NONE]),
     ("STRIPS", "channel", [0, 5], [6]),
     ("STRIPS", "rows", [1, 21844], [21845]),  # three rounds of rows within two sides
     ("STRIPS", "first", [0, SIDE], [SIDE + 1]),
@@ -152,6 +152,12 @@ def test_numbers_of_an_instruction(
         assert example.but(**{parameter: value}).opens(), value
     for value in bad:
         assert not example.but(**{parameter: value}).opens(), value
+
+
+@pytest.mark.parametrize("name", ["GROUP_STAT", "NORM_COEF", "NORM", "NORM_BW"])
+def test_a_norm_of_one_channel(name: str) -> None:
+    assert EXAMPLES[name].but(channels=1, per_group=1).opens()
+    assert not EXAMPLES[name].but(channels=0, per_group=1).opens()
 
 
 @pytest.mark.parametrize("name", ["SCORE", "SCORE_SUM", "SCORE_MEAN"])

@@ -74,5 +74,9 @@ def test_raw_pixels_are_no_floats() -> None:
     add = RawInstr("add", {"y": 0, "x": SAMPLE}, {}, {"count": 1})
     assert not pixels(add)
     assert pixels(add, input_type=0)
-    fc = RawInstr("fc", {"y": 0, "x": 0, "w": SAMPLE}, {}, {"outputs": 2, "inputs": 2, "rows": 1})
-    assert not pixels(fc)
+    # The first two numbers of each are those of the sample.
+    fc = RawInstr("fc", {"y": 0, "x": SAMPLE, "w": 0}, {}, {"outputs": 3, "inputs": 8, "rows": 1})
+    bias = RawInstr("bias_bw", {"acc": 0, "gy": SAMPLE}, {}, {"channels": 3, "plane": 8})
+    for instr in (fc, bias):
+        assert not pixels(instr)
+        assert pixels(instr, input_type=0)

@@ -74,7 +74,7 @@ def test_a_file_has_a_program() -> None:
 
 TABLES = {
     **{"at_scale": 8, "at_alpha": 4, "at_steps": 4, "at_programs": 80},
-    **{"at_instrs": 400, "at_geoms": 64, "at_copies": 12, "at_facts": 69},
+    **{"at_instrs": 400, "at_geoms": 128, "at_copies": 12, "at_facts": 69},
 }
 """Bytes of every table in the file of `step`."""
 
