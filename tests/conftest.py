@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from hypothesis import settings
 
-from pmeta.data.cache import cache_folder
+from pmeta.base.files import cache_folder
 
 torch.set_num_threads(1)
 settings.register_profile("any machine", deadline=None)  # a slow or busy one is not a mistake

@@ -21,7 +21,7 @@ from pmeta.training.calibration import calibrate
 from pmeta.training.config import NAMED, ImageConfig
 from pmeta.training.evaluate import Summary
 from pmeta.training.restore import EvaluateConfig, evaluate, load, open_for, restore
-from pmeta.training.run_folder import Checkpoint, Run, write_json
+from pmeta.training.run_folder import Checkpoint, Run, write_checkpoint, write_json
 from pmeta.training.train import choose_device
 from pmeta.zoo.card_text import text
 
@@ -51,6 +51,11 @@ class AddConfig:
     """Validation tasks to measure each on; with many classes a quarter of them."""
     n_query: int = 15
     """Their queries of each class."""
+    model: str = ""
+    """Of a run with a network of another package: its function in ours, MODULE:FUNCTION. Only what
+    was learned ships."""
+    made_from: str = ""
+    """What brings that network, such as 'p-meta[imagenet]', and what the card calls it."""
     engine: str = ""
     """A file of benchmarks/shots.py, which becomes a table of the card."""
     workers: int = 1
@@ -61,6 +66,10 @@ class AddConfig:
     """Where the cards go."""
 
     def __post_init__(self) -> None:
+        if self.model and not (self.name and self.made_from):
+            raise ValueError(
+                "--model is of a network of another package: give --name, --made-from."
+            )
         if self.name and len(self.runs) != 1:
             raise ValueError(
                 f"--name is that of one model, got {len(self.runs)} runs: add them one by one."
@@ -78,7 +87,7 @@ def main(argv: list[str]) -> None:
 
 def add(config: AddConfig, run: str) -> dict[str, Any]:
     """Measure and export the best model of a run, whose training may go on meanwhile; its card."""
-    load(run)  # if there is one
+    load(run, model=config.model)  # if there is one
     with tempfile.TemporaryDirectory() as still:
         for name in ("config.json", "last.safetensors", "best.safetensors"):
             if (Path(run) / name).exists():
@@ -88,7 +97,7 @@ def add(config: AddConfig, run: str) -> dict[str, Any]:
 
 def add_still(config: AddConfig, run: str) -> dict[str, Any]:
     """The same where nothing changes. The card is written last: by it a model is known."""
-    trained, best = load(run)
+    trained, best = load(run, model=config.model)
     method = "" if trained.method == "pmeta" else f"-{trained.method}"
     name = (
         config.name
@@ -99,7 +108,10 @@ def add_still(config: AddConfig, run: str) -> dict[str, Any]:
     measured = {trained.n_way: measure(config, run), many: measure(config, run, many)}
     calibration = workers.run(calibrate, (calibration_of(config, run, trained),), config.workers)
     write_json(Path(run) / "calibration.json", calibration)  # pmeta export reads it there
-    exported = {trained.n_way: export_run(run), WIDE: export_run(run, classes=WIDE)}
+    exported = {
+        trained.n_way: export_run(run, model=config.model),
+        WIDE: export_run(run, classes=WIDE, model=config.model),
+    }
     files = {n: f"{name}.pmeta" if n == trained.n_way else f"{name}-{n}.pmeta" for n in exported}
     card = describe(
         name, run, trained, best, measured, {files[n]: (n, e) for n, e in exported.items()}
@@ -114,9 +126,15 @@ def add_still(config: AddConfig, run: str) -> dict[str, Any]:
     folder, cards = Path(config.folder), Path(config.cards)
     make_folder(folder)
     make_folder(cards)
-    for n, e in exported.items():
-        write_atomically(folder / files[n], e.data)
-    write_atomically(folder / f"{name}.safetensors", (Path(run) / "best.safetensors").read_bytes())
+    if config.model:
+        card["made_from"] = config.made_from
+        learned = {key: t for key, t in best.tensors.items() if not key.startswith("w/")}
+        write_checkpoint(folder / f"{name}.safetensors", learned, best.info)
+    else:
+        for n, e in exported.items():
+            write_atomically(folder / files[n], e.data)
+        trained_weights = (Path(run) / "best.safetensors").read_bytes()
+        write_atomically(folder / f"{name}.safetensors", trained_weights)
     write_atomically(cards / f"{name}.md", text(card).encode())
     write_json(folder / f"{name}.json", card)
     return card
@@ -126,9 +144,8 @@ def calibration_of(config: AddConfig, run: str, trained: ImageConfig) -> Evaluat
     """The tasks that fit and measure temperatures, of another seed than those of `measure`."""
     tasks = max(2, config.tasks // 5)
     seed = max(trained.seed, 1) + 1
-    return EvaluateConfig(
-        run, config.data, split="val", tasks=tasks, n_query=config.n_query, seed=seed
-    )
+    given = {"tasks": tasks, "n_query": config.n_query, "seed": seed, "model": config.model}
+    return EvaluateConfig(run, config.data, split="val", **given)
 
 
 def measure(config: AddConfig, run: str, many: int | None = None) -> Summary:
@@ -143,6 +160,7 @@ def measure(config: AddConfig, run: str, many: int | None = None) -> Summary:
         n_way=many,
         n_query=config.n_query,
         classes=classes,
+        model=config.model,
     )
     return workers.run(evaluate, (asked,), config.workers)[1]
 
@@ -163,7 +181,7 @@ def describe(
         "name": name,
         "method": trained.method_row().title,
         "task": f"{trained.n_way}-way {trained.n_shot}-shot",
-        "backbone": trained.backbone,
+        "backbone": name if trained.model else trained.backbone,
         "schedule": {
             "planned": trained.tasks,
             "trained": max(best.info["tasks"], last.info["tasks"] if last else 0),
@@ -207,6 +225,8 @@ def training_command(trained: ImageConfig) -> str:
     c = dataclasses.asdict(trained)
     named = f"miniimagenet-{trained.backbone}-{trained.n_way}way-{trained.n_shot}shot"
     usual = dataclasses.asdict(NAMED[named]) | {"method": ""} if named in NAMED else {}
+    if trained.model:
+        named, usual = trained.model, dataclasses.asdict(ImageConfig(model=trained.model))
     other = {key: c[key] for key in c if key not in WHERE and c[key] != usual.get(key)}
     flags = [_flag(key.replace("_", "-"), value) for key, value in other.items()]
     return " ".join(["pmeta train", named, "--data DIR", *flags, "--out RUN"])

@@ -9,6 +9,16 @@ from pathlib import Path
 from typing import IO, Any
 
 
+def cache_folder(given: Path | None = None) -> Path:
+    """Where what can be made again goes: the folder given, $PMETA_CACHE, or the user's cache folder
+    ($XDG_CACHE_HOME/pmeta, ~/.cache/pmeta). Never into the data."""
+    if given is not None:
+        return Path(given)
+    if os.environ.get("PMETA_CACHE"):
+        return Path(os.environ["PMETA_CACHE"])
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pmeta"
+
+
 def write_atomically(path: Path, data: bytes) -> None:
     """Put a whole file in place of the old one, or leave the old one.
 

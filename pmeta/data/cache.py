@@ -23,16 +23,6 @@ class Cached(NamedTuple):
     skipped: list[tuple[str, str]]  # (path, why)
 
 
-def cache_folder(given: Path | None = None) -> Path:
-    """Where decoded images go: the folder given, $PMETA_CACHE, or the user's cache folder
-    ($XDG_CACHE_HOME/pmeta, ~/.cache/pmeta). Never into the data."""
-    if given is not None:
-        return Path(given)
-    if os.environ.get("PMETA_CACHE"):
-        return Path(os.environ["PMETA_CACHE"])
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pmeta"
-
-
 def open_or_build(
     folder: Path, key: str, mark: str, root: str, build: Callable[[BinaryIO], dict[str, Any]]
 ) -> Cached:

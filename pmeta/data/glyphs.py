@@ -16,7 +16,8 @@ import numpy as np
 from PIL import Image, ImageFilter, ImageFont
 
 from pmeta.base import processes
-from pmeta.data.cache import Cached, cache_folder, open_or_build
+from pmeta.base.files import cache_folder
+from pmeta.data.cache import Cached, open_or_build
 from pmeta.data.sources import split_owners
 
 VERSION = 2  # of the drawing: a change here draws again

@@ -15,8 +15,9 @@ from typing import Any, BinaryIO
 from PIL import Image
 
 from pmeta.base import processes
+from pmeta.base.files import cache_folder
 from pmeta.base.terminal import printable
-from pmeta.data.cache import Cached, cache_folder, open_or_build
+from pmeta.data.cache import Cached, open_or_build
 from pmeta.data.decode import UNREADABLE, DifferentSizesError, decode, open_picture, orientation
 from pmeta.data.glyphs import open_glyphs
 from pmeta.data.sources import Member, fingerprint, group, list_members, read, scan, split_owners

@@ -38,7 +38,9 @@ class ImageSet:
     Open it again in each process.
     """
 
-    images: np.ndarray  # (N, H, W, C) uint8, memory-mapped; all splits of the source
+    images: np.ndarray
+    """(N, H, W, C) uint8, memory-mapped; all splits of the source. Or features of one split, which
+    a network goes on from: (N, C, H, W) float32."""
     classes: list[str]  # sorted
     starts: np.ndarray  # (n_classes,) int64
     counts: np.ndarray  # (n_classes,) int64
@@ -48,6 +50,8 @@ class ImageSet:
     @property
     def shape(self) -> tuple[int, int, int]:
         """(C, H, W) of a sample."""
+        if self.images.dtype == np.float32:
+            return self.images.shape[1:]
         _, height, width, channels = self.images.shape
         return channels, height, width
 
@@ -129,9 +133,9 @@ def sample_task(images: ImageSet, seed: int, i: int, n_way: int, n_shot: int, n_
     """
     rows = draw_rows(images, seed, i, n_way, n_shot, n_query)
     return Task(
-        normalise(images.images[rows[:, :n_shot].ravel()]),
+        as_samples(images.images[rows[:, :n_shot].ravel()]),
         torch.arange(n_way).repeat_interleave(n_shot),
-        normalise(images.images[rows[:, n_shot:].ravel()]),
+        as_samples(images.images[rows[:, n_shot:].ravel()]),
         torch.arange(n_way).repeat_interleave(n_query),
     )
 
@@ -154,6 +158,11 @@ def _choose(random: np.random.Philox, n: int, k: int) -> np.ndarray:
     """k different numbers below n, in random order; from raw bits, whose stream NumPy promises
     never to change."""
     return np.argsort(random.random_raw(n), kind="stable")[:k]
+
+
+def as_samples(drawn: np.ndarray) -> torch.Tensor:
+    """Pixels normalised, features as they are."""
+    return torch.from_numpy(drawn) if drawn.dtype == np.float32 else normalise(drawn)
 
 
 def normalise(pixels: np.ndarray) -> torch.Tensor:

@@ -71,7 +71,7 @@ class ImageConfig(AdamSettings):
     """Share of training tasks whose pictures, support and queries alike, look as if taken by
     another camera: colour channels in another order, some of them negative."""
     first_order: bool = False
-    """Leave the second derivatives out."""
+    """Leave the second derivatives out: less time for each task."""
     recompute: bool = False
     """Where memory is short: hold one inner step at a time, for a fifth to a half more time."""
     per_sample: bool = False
@@ -85,6 +85,15 @@ class ImageConfig(AdamSettings):
     """What gamma_bw multiplies: the weight gradient, or g(y) itself (Table 7)."""
     val_tasks: int = 200
     """Tasks of each validation."""
+    cache_features: bool = False
+    """Of a network of your own that is a chain of stages (nn.Sequential): run those below --cut-at
+    once for each picture and keep what they give. Only what lies above is trained and updated, and
+    its memory is what the log shows; a budget in arena bytes counts the whole."""
+    cut_at: str = ""
+    """With --cache-features, the first stage that is trained; empty: the lowest with a layer that
+    fits alone in --memory-budget."""
+    most_images: int = 0
+    """Take the first so many pictures of each class; 0: all."""
     budget_accounting: Literal["arena", "exact", "paper"] = "arena"
     """What the budget counts: the bytes that our engine plans for the device, or an accounting of
     `pmeta cost`."""
@@ -105,6 +114,28 @@ class ImageConfig(AdamSettings):
                 f"{self.image_size}."
             )
         self._check_tasks()
+        self._check_features()
+
+    def _check_features(self) -> None:
+        if not self.cache_features:
+            if self.cut_at:
+                raise ValueError("--cut-at says where features are kept: give --cache-features.")
+            return
+        if not self.model:
+            raise ValueError(
+                "--cache-features is for a network that was trained before, FILE.py:FUNCTION: the "
+                "backbones of ours are trained as a whole."
+            )
+        if not self.cut_at and not self.memory_budget:
+            raise ValueError(
+                "--cache-features keeps what no budget can reach: give --memory-budget, or a stage "
+                "with --cut-at."
+            )
+        if self.least_area < 1 or self.jitter or self.other_camera:
+            raise ValueError(
+                "--cache-features takes pictures as they are: leave out --least-area, --jitter and "
+                "--other-camera."
+            )
 
     def _check_tasks(self) -> None:
         mixtures = ("train_ways", "train_shots", "val_shots")
@@ -115,7 +146,7 @@ class ImageConfig(AdamSettings):
             )
         if any(n < 1 for name in mixtures for n in self.counts(name)):
             raise ValueError("--train-ways, --train-shots and --val-shots are at least 1 each.")
-        for name in ("train_queries", "most_support"):
+        for name in ("train_queries", "most_support", "most_images"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{flag(name)} must not be negative, got {getattr(self, name)}.")
         if self.embedding != "plain" and self.backbone != "4conv":

@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,26 +18,30 @@ from rich.progress import track
 from torch import Tensor, nn
 
 from pmeta.base.console import Console
-from pmeta.data.tasks import SCALE, SHIFT, ImageSet, Task, draw_rows
+from pmeta.base.files import cache_folder
+from pmeta.data.tasks import SCALE, SHIFT, ImageSet
 from pmeta.network.layers import Network
 
 AT_ONCE = 32
 
 
-def features_folder() -> Path:
-    """$PMETA_CACHE, or the user's own cache folder."""
-    if os.environ.get("PMETA_CACHE"):
-        return Path(os.environ["PMETA_CACHE"])
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pmeta"
+def stages(model: nn.Module) -> list[str]:
+    """The names of the stages of a chain; raises ValueError where the model is none."""
+    if not isinstance(model, nn.Sequential):
+        raise ValueError(
+            f"features are cached of a chain of stages, an nn.Sequential, got "
+            f"{type(model).__name__}: put the stages of the model in one."
+        )
+    return [name for name, _ in model.named_children()]
 
 
 def lowest_stage(
-    model: nn.Sequential, net: Network, arena: Callable[[Tensor], int], budget: int
+    model: nn.Module, net: Network, arena: Callable[[Tensor], int], budget: int
 ) -> int:
     """The number of the lowest stage with a layer that alone fits in `budget` bytes of arena.
 
     Below it nothing can be updated, whatever meta-training learns."""
-    for i, (name, _) in enumerate(model.named_children()):
+    for i, name in enumerate(stages(model)):
         own = [layer.name == name or layer.name.startswith(f"{name}.") for layer in net.layers]
         alone = [torch.arange(len(own)) == j for j, mine in enumerate(own) if mine]
         if any(arena(mask[None]) <= budget for mask in alone):
@@ -51,16 +55,21 @@ def cut(model: nn.Module, at: int) -> tuple[nn.Sequential, nn.Sequential]:
     """The stages below number `at`, and those from it on, under their own names.
 
     >>> lower, upper = cut(nn.Sequential(OrderedDict(a=nn.ReLU(), b=nn.ReLU(), c=nn.ReLU())), 1)
-    >>> [name for name, _ in upper.named_children()]
+    >>> stages(upper)
     ['b', 'c']
     """
-    if not isinstance(model, nn.Sequential):
-        raise ValueError(
-            f"features are cached of a chain of stages, an nn.Sequential, got "
-            f"{type(model).__name__}: put the stages of the model in one."
-        )
-    stages = list(model.named_children())
-    return nn.Sequential(OrderedDict(stages[:at])), nn.Sequential(OrderedDict(stages[at:]))
+    names = stages(model)
+    lower, upper = (
+        nn.Sequential(OrderedDict((name, model.get_submodule(name)) for name in own))
+        for own in (names[:at], names[at:])
+    )
+    return lower, upper
+
+
+def at_most(images: ImageSet, count: int) -> ImageSet:
+    """The first `count` images of each class; 0: all."""
+    kept = np.minimum(images.counts, count) if count else images.counts
+    return ImageSet(images.images, images.classes, images.starts, kept, images.name, images.skipped)
 
 
 def cache_features(
@@ -76,7 +85,7 @@ def cache_features(
     It reads pixels as u * scale + shift.
     A file belongs to the weights of `lower` and to the pixels; it is written under another name and
     moved, so that it is whole or not there."""
-    folder = folder or features_folder()
+    folder = cache_folder(folder)
     rows = np.concatenate(
         [np.arange(s, s + n) for s, n in zip(images.starts, images.counts, strict=True)]
     )
@@ -97,7 +106,7 @@ def _key(lower: nn.Module, images: ImageSet, rows: np.ndarray, scale: float, shi
         digest.update(name.encode() + t.detach().cpu().numpy().tobytes())
     digest.update(json.dumps([images.classes, images.images.shape[1:], scale, shift]).encode())
     digest.update(rows.tobytes())
-    digest.update(np.ascontiguousarray(images.images[rows][:, ::7, ::7]).tobytes())
+    digest.update(np.ascontiguousarray(images.images[rows, ::7, ::7]).tobytes())
     return digest.hexdigest()[:24]
 
 
@@ -116,23 +125,13 @@ class _Reader(NamedTuple):
 
 def _compute(lower: nn.Module, read: _Reader, path: Path, name: str) -> None:
     n, console = len(read.rows), Console(stderr=True)
+    where = next((t.device for t in lower.parameters()), torch.device("cpu"))
     writing = path.with_suffix(f".{os.getpid()}.part")
     with torch.no_grad():
-        shape = tuple(lower(read.batch(0, 1)).shape[1:])
+        shape = tuple(lower(read.batch(0, 1).to(where)).shape[1:])
         out = np.lib.format.open_memmap(writing, "w+", np.float32, (n, *shape))
         firsts = range(0, n, AT_ONCE)
         for i in track(firsts, f"features of {name}", console=console, disable=not name):
-            out[i : i + AT_ONCE] = lower(read.batch(i, AT_ONCE)).numpy()
+            out[i : i + AT_ONCE] = lower(read.batch(i, AT_ONCE).to(where)).cpu().numpy()
         out.flush()
     writing.replace(path)
-
-
-def sample_features(
-    features: ImageSet, seed: int, i: int, n_way: int, n_shot: int, n_query: int
-) -> Task:
-    """Task i of the run `seed`, as `sample_task` draws it, of features in place of pixels."""
-    rows = draw_rows(features, seed, i, n_way, n_shot, n_query)
-    both = [rows[:, :n_shot].ravel(), rows[:, n_shot:].ravel()]
-    support, query = (torch.from_numpy(np.array(features.images[part])) for part in both)
-    labels: Sequence[Tensor] = [torch.arange(n_way).repeat_interleave(n) for n in (n_shot, n_query)]
-    return Task(support, labels[0], query, labels[1])

@@ -3,6 +3,7 @@
 import math
 import sys
 import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -11,6 +12,7 @@ from rich.table import Column
 from pmeta.base.console import Console
 from pmeta.base.errors import how_to_install
 from pmeta.cost.adaptation import Cost
+from pmeta.method.learned import Meta
 from pmeta.method.outer import Outer
 from pmeta.training.evaluate import cost_of_tasks, summarise
 from pmeta.training.run_folder import Run, write_json
@@ -31,8 +33,20 @@ class Log:
     kept: tuple[str, ...] = ("tasks", "val_accuracy", "val_ci95", *COSTS)
     """What is known of the best model."""
 
-    def __init__(self, run: Run, group: Group, config: Settings, outer: Outer):
+    def __init__(
+        self,
+        run: Run,
+        group: Group,
+        config: Settings,
+        outer: Outer,
+        sample: Sequence[int] = (),
+        whole: Callable[[Meta], Meta] | None = None,
+    ):
+        """Where only the upper part of a network is trained, `sample` is the shape that the whole
+        reads, and `whole` gives it with what was learned."""
         self.run, self.group, self.config, self.outer = run, group, config, outer
+        self.sample = sample
+        self.whole = whole or (lambda meta: meta)
         self.first = group.rank == 0
         self.best: dict[str, Any] = {}
         self.since_epoch: dict[str, float] = dict.fromkeys(self.sums, 0)
@@ -160,7 +174,7 @@ class Log:
         """What a checkpoint says of its network."""
         net = self.outer.loop.net
         return {
-            "input": list(net.ops[0].x),
+            "input": list(self.sample or net.ops[0].x),
             "head": [f"w/{name}" for name in net.head.params],
         }
 
@@ -169,7 +183,7 @@ class Log:
         if not self.first:
             return
         if self.best.get("tasks") == record["tasks"]:
-            meta = self.outer.averaged()
+            meta = self.whole(self.outer.averaged())
             self.run.save("best", {**meta.parameters(), "mask": meta.mask}, self.best)
         self.run.log(record)
         self.lines += 1

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import torch
 import tyro
 
+from pmeta import zoo
 from pmeta.base.progress import progress
 from pmeta.data.tasks import ImageSet, check_enough, open_split
 from pmeta.method import heads
@@ -89,7 +90,9 @@ def load(path: str, classes: int | None = None, model: str = "") -> tuple[ImageC
 
 
 def with_model(config: ImageConfig, path: str, model: str) -> ImageConfig:
-    """The settings of a run, whose own network `model` makes."""
+    """The settings of a run, whose own network `model` makes; that of the zoo is our own code."""
+    if path in zoo.names() and not model:
+        return config
     if model and not config.model:
         raise ValueError(f"{path} has a backbone of ours, got --model {model}: leave it out.")
     if config.model and not model:
@@ -133,9 +136,12 @@ def open_for(
 def restore(
     config: ImageConfig, tensors: dict[str, Any], image: tuple[int, int, int], device: torch.device
 ) -> tuple[Network, Meta]:
-    """The network of a run with the weights, step sizes and attention of a checkpoint."""
+    """The network of a run with the weights, step sizes and attention of a checkpoint.
+
+    A checkpoint of a training that left the weights as they were (--lr 0) may do without them."""
     net, meta = build(config, image, device)
-    return net, restored(meta, tensors)
+    made = meta.parameters() if config.model and not config.lr else {}
+    return net, restored(meta, {**made, **tensors})
 
 
 def prepare(group: Group, config: EvaluateConfig) -> tuple[list[str], Callable[[int], TaskResult]]:

@@ -92,7 +92,7 @@ class AdamSettings(Settings):
     epoch_tasks: int = 1000
     """Tasks in a meta epoch, after which the model is validated."""
     lr: float = 1e-3
-    """Outer step size beta of the weights."""
+    """Outer step size beta of the weights; 0 leaves them as they are."""
     attention_lr: float = 1e-3
     """Outer step size of the attention weights."""
     attention_bias_lr: float = 1e-2
@@ -104,7 +104,8 @@ class AdamSettings(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_counts(self, "tasks", "epoch_tasks")
-        check_positive(self, "lr", "attention_lr", "attention_bias_lr")
+        check_not_negative(self, lr="the training of weights off")
+        check_positive(self, "attention_lr", "attention_bias_lr")
         check_below_one(self, "ema")
 
     def method_row(self) -> Method:

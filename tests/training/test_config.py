@@ -71,7 +71,7 @@ COUNTS = (
     "val_tasks",
     "channels",
 )
-RATES = ("alpha_0", "lr", "alpha_lr", "attention_lr", "attention_bias_lr")
+RATES = ("alpha_0", "alpha_lr", "attention_lr", "attention_bias_lr")
 nan = float("nan")
 
 
@@ -84,7 +84,27 @@ nan = float("nan")
             for name in RATES
             for value in (0.0, nan)
         ],
-        ({"lr": float("inf")}, "--lr must be positive, got inf."),
+        (
+            {"lr": float("inf")},
+            "--lr must not be negative, got inf: 0 turns the training of weights off.",
+        ),
+        ({"cut_at": "body"}, "--cut-at says where features are kept: give --cache-features."),
+        (
+            {"cache_features": True},
+            "--cache-features is for a network that was trained before, FILE.py:FUNCTION: the "
+            "backbones of ours are trained as a whole.",
+        ),
+        (
+            {"cache_features": True, "model": "a.py:f"},
+            "--cache-features keeps what no budget can reach: give --memory-budget, or a stage "
+            "with --cut-at.",
+        ),
+        (
+            {"cache_features": True, "model": "a.py:f", "cut_at": "b", "jitter": 0.1},
+            "--cache-features takes pictures as they are: leave out --least-area, --jitter and "
+            "--other-camera.",
+        ),
+        ({"most_images": -1}, "--most-images must not be negative, got -1."),
         ({"groups": 0}, "--groups must divide --channels, got 0 groups for 32 channels."),
         ({"groups": 5}, "--groups must divide --channels, got 5 groups for 32 channels."),
         ({"warm_up": -0.1}, "--warm-up is a share of the training in [0, 1], got -0.1."),

@@ -11,11 +11,10 @@ from torch import Tensor, nn
 from pmeta.data.tasks import ImageSet, sample_task
 from pmeta.network.take_in import take_in
 from pmeta.training.features import (
+    at_most,
     cache_features,
     cut,
-    features_folder,
     lowest_stage,
-    sample_features,
 )
 
 
@@ -41,7 +40,8 @@ def test_a_task_of_features_is_the_task_of_its_pictures(tmp_path: Path) -> None:
     lower, upper = cut(model, 1)
     kept = cache_features(lower, images(), tmp_path, progress=False)
     assert kept.images.shape == (27, 4, 5, 5)
-    task, own = sample_task(images(), 3, 7, 2, 2, 5), sample_features(kept, 3, 7, 2, 2, 5)
+    assert kept.shape == (4, 5, 5)
+    task, own = sample_task(images(), 3, 7, 2, 2, 5), sample_task(kept, 3, 7, 2, 2, 5)
     with torch.no_grad():
         torch.testing.assert_close(upper(own.support_x), model(task.support_x))
         torch.testing.assert_close(upper(own.query_x), model(task.query_x))
@@ -83,9 +83,12 @@ def test_only_a_chain_is_cut() -> None:
         cut(nn.Linear(2, 2), 1)
 
 
+def test_the_first_images_of_each_class() -> None:
+    assert at_most(images(), 13).counts.tolist() == [13, 12]
+    assert at_most(images(), 0).counts.tolist() == [15, 12]
+
+
 def test_they_lie_in_the_users_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv("PMETA_CACHE", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert features_folder() == tmp_path / "pmeta"
     monkeypatch.setenv("PMETA_CACHE", str(tmp_path / "own"))
-    assert features_folder() == tmp_path / "own"
+    cache_features(cut(chain(), 1)[0], images(), progress=False)
+    assert len(list((tmp_path / "own").glob("features-*.npy"))) == 1
