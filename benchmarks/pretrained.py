@@ -103,6 +103,7 @@ class Trained:
         with torch.no_grad():
             w = InnerLoop(self.part.net, METHODS["maml"]).start(self.upper, support)
             if {*names} <= {*self.part.net.head.params}:  # embeddings stay: computed once
+                assert isinstance(model, nn.Sequential)
                 below, model = model[:-1], model[-1:]
                 task = task._replace(support_x=below(task.support_x), query_x=below(task.query_x))
         for _ in range(steps if names else 0):

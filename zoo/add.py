@@ -144,8 +144,15 @@ def calibration_of(config: AddConfig, run: str, trained: ImageConfig) -> Evaluat
     """The tasks that fit and measure temperatures, of another seed than those of `measure`."""
     tasks = max(2, config.tasks // 5)
     seed = max(trained.seed, 1) + 1
-    given = {"tasks": tasks, "n_query": config.n_query, "seed": seed, "model": config.model}
-    return EvaluateConfig(run, config.data, split="val", **given)
+    return EvaluateConfig(
+        run,
+        config.data,
+        split="val",
+        tasks=tasks,
+        n_query=config.n_query,
+        seed=seed,
+        model=config.model,
+    )
 
 
 def measure(config: AddConfig, run: str, many: int | None = None) -> Summary:

@@ -51,7 +51,8 @@ class ImageSet:
     def shape(self) -> tuple[int, int, int]:
         """(C, H, W) of a sample."""
         if self.images.dtype == np.float32:
-            return self.images.shape[1:]
+            _, channels, height, width = self.images.shape
+            return channels, height, width
         _, height, width, channels = self.images.shape
         return channels, height, width
 

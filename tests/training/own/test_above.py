@@ -2,6 +2,7 @@
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from torch import nn
 from pmeta import cli, device
 from pmeta.data.tasks import ImageSet, sample_task
 from pmeta.method.inner import InnerLoop
-from pmeta.method.learned import init_meta
+from pmeta.method.learned import Meta, init_meta
 from pmeta.method.meta_gradient import task_gradient
 from pmeta.method.methods import METHODS
 from pmeta.network.take_in import take_in
@@ -45,9 +46,11 @@ def branched(classes, image):
 
 def made() -> nn.Sequential:
     torch.manual_seed(0)
-    space: dict[str, object] = {}
+    space: dict[str, Any] = {}
     exec(CODE, space)
-    return space["make_net"](3, (3, 12, 12))  # type: ignore[operator,no-any-return]
+    model = space["make_net"](3, (3, 12, 12))
+    assert isinstance(model, nn.Sequential)
+    return model
 
 
 def images() -> ImageSet:
@@ -86,9 +89,9 @@ def test_a_choice_counts_the_whole_network() -> None:
     net, method = take_in(made(), torch.zeros(1, 3, 12, 12)), METHODS["pmeta-lr"]
     meta = init_meta(net, method, 1, 0.1, torch.Generator().manual_seed(0), "prototype")
     part = above(net, meta, 1)
-    seen = []
+    seen: list[Any] = []
 
-    def choose(whole):  # type: ignore[no-untyped-def]
+    def choose(whole: Meta) -> Meta:
         seen.append(whole.mask.tolist())
         return dataclasses.replace(whole, mask=torch.tensor([[False, False, True]]))
 
