@@ -60,12 +60,14 @@ def main() -> None:
         "--methods", nargs="+", default=["pmeta-lr", *(METHODS.keys() - {"pmeta-lr"})]
     )
     parser.add_argument("--folds", type=int, default=4)
-    parser.add_argument("--only", nargs="+", default=list(TRAINED_ON))
+    parser.add_argument("--only-folds", type=int, nargs="+", help="from 0 on; none: all")
+    parser.add_argument("--only", nargs="+", default=list(TRAINED_ON), help="trained on these")
     parser.add_argument("--picture", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
     for method in ("controls", *options.methods):
-        for fold, trained_on in itertools.product(range(options.folds), options.only):
+        folds = options.only_folds or range(options.folds)
+        for fold, trained_on in itertools.product(folds, options.only):
             one(options, fold, trained_on, method)
     rows = [r for p in sorted(options.out.glob("*/scores.json")) for r in json.loads(p.read_text())]
     (options.out / "scores.json").write_text(json.dumps(rows))
@@ -154,9 +156,9 @@ def controls_of(config: SensorConfig, data: Data) -> tuple[dict[str, Score], dic
     tasks = [personal_task(data.val, g, 1, i, config.n_shot) for g in groups for i in range(DRAWS)]
     for last in (True, False):
         title = f"fine-tuned, {'last layer' if last else 'all layers'}"
-        for steps, (start, rate) in chosen(net, starts, tasks, last).items():
-            ways[f"{title}, {steps} steps"] = partial(tuned, net, starts[start], last, rate, steps)
-            print(f"{title}, {steps} steps: from pooled{start}, step size {rate}", flush=True)
+        start, rate, steps = chosen(net, starts, tasks, last)
+        ways[title] = partial(tuned, net, starts[start], last, rate, steps)
+        print(f"{title}: from pooled{start}, {steps} steps of {rate}", flush=True)
     every = arena_of(net, meta, METHODS["maml"], Sample(data.train.shape))
     only = torch.tensor([layer == net.head for layer in net.layers]).repeat(len(meta.mask), 1)
     sizes = {"last layer": every(only), "all layers": every(torch.ones_like(meta.mask))}
@@ -169,16 +171,15 @@ def tuned(net: Network, w: Any, last: bool, rate: float, steps: int, task: Perso
 
 def chosen(
     net: Network, starts: dict[str, Any], tasks: list[PersonTask], last: bool
-) -> dict[int, tuple[str, float]]:
-    """By the number of steps, the classifier and the step size that do best on these tasks."""
-    found: dict[int, dict[tuple[str, float], float]] = {steps: {} for steps in controls.STEPS}
+) -> tuple[str, float, int]:
+    """The classifier, the step size and the number of steps that do best on these tasks."""
+    found = {}
     for (name, w), rate in itertools.product(starts.items(), controls.RATES):
-        each = [
-            controls.fine_tuned(net, w, task, rate, last, max(controls.STEPS)) for task in tasks
-        ]
-        for steps, scores in found.items():
-            scores[name, rate] = float(np.mean([by_steps[steps] for by_steps in each]))
-    return {steps: max(scores, key=scores.__getitem__) for steps, scores in found.items()}
+        most = max(controls.STEPS)
+        each = [controls.fine_tuned(net, w, task, rate, last, most) for task in tasks]
+        for steps in controls.STEPS:
+            found[name, rate, steps] = float(np.mean([by_steps[steps] for by_steps in each]))
+    return max(found, key=found.__getitem__)
 
 
 def tables(rows: list[Row]) -> list[str]:
@@ -225,9 +226,8 @@ def interval(values: list[float]) -> str:
 
 DRAWN = {
     "pmeta-lr": ("p-Meta (LR)", "#c2410c", "o"),
-    "fine-tuned, all layers, 20 steps": ("fine-tuned, all layers, 20 steps", "#1d4ed8", "s"),
-    "fine-tuned, all layers, 5 steps": ("fine-tuned, all layers, 5 steps", "#60a5fa", "s"),
-    "fine-tuned, last layer, 20 steps": ("fine-tuned, last layer", "#15803d", "^"),
+    "fine-tuned, all layers": ("fine-tuned, all layers", "#1d4ed8", "s"),
+    "fine-tuned, last layer": ("fine-tuned, last layer", "#15803d", "^"),
     "prototypes": ("prototypes", "#a16207", "D"),
     "pooled": ("pooled classifier, no adaptation", "#6b7280", ""),
 }

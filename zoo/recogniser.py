@@ -7,8 +7,10 @@ The card says how well it does on the people of the run's validation, who did no
 
 import argparse
 import dataclasses
+import itertools
 import sys
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -18,8 +20,11 @@ from pmeta.method.methods import METHODS
 from pmeta.sensors.people import DeviceScore, evaluate
 from pmeta.sensors.restore import Trained, export_run, load
 from pmeta.training.own.budget import Sample, maml_bytes
+from pmeta.training.run_folder import Run
 from pmeta.training.workers import Group
 
+DRAWS = 4
+"""Tasks of each person with each device."""
 ATTRIBUTION = (
     'It was trained on "Dataset of inertial measurements of smartphones and smartwatches for human '
     'activity recognition" (Matey-Sanz, Casteleyn and Granell, Data in Brief, 2023, doi '
@@ -37,14 +42,21 @@ def main() -> None:
     folder = zoo.FOLDER / "sensors"
     folder.mkdir(exist_ok=True)
     exported = export_run(options.run)
-    scores = {n: evaluate(Group(), options.run, "", "val", 10, n, 1) for n in (1, 2, 5, 10)}
+    calibration = Run(options.run).calibration()
+    if calibration is None:
+        raise SystemExit(f"run pmeta calibrate {options.run} first: what ships is calibrated.")
+    scores = {n: evaluate(Group(), options.run, "", "val", DRAWS, n, 1) for n in (1, 2, 5, 10)}
     (folder / f"{options.name}.pmeta").write_bytes(exported.data)
-    text = card(options.name, load(options.run), exported, scores)
+    text = card(options.name, load(options.run), exported, scores, calibration["shots"])
     (folder / f"{options.name}.md").write_text(text)
 
 
 def card(
-    name: str, t: Trained, exported: Exported, scores: dict[int, dict[str, DeviceScore]]
+    name: str,
+    t: Trained,
+    exported: Exported,
+    scores: dict[int, dict[str, DeviceScore]],
+    calibration: list[dict[str, Any]],
 ) -> str:
     """The card as Markdown."""
     w, c = t.windowing, t.config
@@ -57,15 +69,16 @@ def card(
         for n, found in scores.items()
         for device, s in found.items()
     ]
-    live = [
-        [layer.name for layer, on in zip(t.net.layers, row, strict=True) if on]
-        for row in t.meta.updates().tolist()
+    sure = [
+        f"| {s['n_shot']} | {s['temperature']:.2f} | {100 * s['ece_before']:.1f} "
+        f"| {100 * s['ece']:.1f} |"
+        for s in calibration
     ]
-    steps = "; ".join(f"step {k}: {', '.join(names)}" for k, names in enumerate(live, start=1))
+    steps = "; ".join(updated(t))
     changed = {
         f.name: getattr(c, f.name)
         for f in dataclasses.fields(c)
-        if f.name in ("memory_budget", "devices", "rotate", "tasks") and getattr(c, f.name)
+        if f.name in ("memory_budget", "devices", "rotate") and getattr(c, f.name)
     }
     flags = " ".join(f"--{k.replace('_', '-')} {v}" for k, v in changed.items())
     return "\n".join(
@@ -79,12 +92,18 @@ def card(
             "model but chose its checkpoint; support and query are different recordings.", "",
             "| device | windows of each activity | people | before | after adaptation |",
             "|---|---|---|---|---|", *rows, "",
+            "## Certainty", "",
+            "The file has a temperature for each number of windows, fitted on half of the draws of "
+            "the validation people; the error of calibration (ECE, percent) is that of the others.",
+            "",
+            "| windows of each activity | temperature | error without | error |",
+            "|---|---|---|---|", *sure, "",
             "## Memory", "",
             f"The file has {size:,} bytes, the arena to adapt {arena:,} bytes; updating all layers "
             f"takes {everything:,}.",
             f"Layers that adaptation updates: {steps}.", "",
             "## Training", "",
-            f"{METHODS[c.method].title}, {c.tasks:,} tasks.", "",
+            f"{METHODS[c.method].title}, {c.tasks:,} tasks, {c.inner_steps} inner steps.", "",
             "```",
             f"pmeta train har-conv1d --data DIR --method {c.method} {flags} --out RUN",
             f"python zoo/recogniser.py RUN --name {name}",
@@ -92,6 +111,18 @@ def card(
             "## Licence and attribution", "", ATTRIBUTION, "",
         ]
     )  # fmt: skip
+
+
+def updated(t: Trained) -> list[str]:
+    """The layers that steps update, steps in a row with the same ones together."""
+    lines, first = [], 1
+    for row, run in itertools.groupby(t.meta.updates().tolist()):
+        names = [layer.name for layer, on in zip(t.net.layers, row, strict=True) if on]
+        last = first + len(list(run)) - 1
+        which = f"step {first}" if last == first else f"steps {first} to {last}"
+        lines.append(f"{which}: {', '.join(names) or 'none'}")
+        first = last + 1
+    return lines
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from pmeta.training.workers import Group
 
 SHOTS = (1, 2, 5, 10)
 """Windows of each activity that are measured, besides those of the training."""
-DRAWS = 8
+DRAWS = 4
 """Tasks of each person with each device; each half is measured with what fits the other."""
 
 

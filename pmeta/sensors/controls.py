@@ -13,7 +13,7 @@ from pmeta.sensors.tasks import PersonTask
 Weights = dict[str, Tensor]
 RATES = (0.01, 0.03, 0.1, 0.3)
 """Step sizes of fine-tuning to choose from."""
-STEPS = (5, 20)
+STEPS = (10, 20)
 """Numbers of steps to choose from."""
 
 

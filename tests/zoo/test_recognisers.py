@@ -5,8 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from pmeta import cli, device, zoo
+from pmeta.data.recordings.files import read_recordings
+from pmeta.device.format import temperatures
+from pmeta.method.inner import InnerLoop
+from pmeta.sensors.restore import export_run, load
 
 NAMES = zoo.recognisers()
 
@@ -55,3 +60,22 @@ def test_it_adapts_to_a_recording(
     assert found["accuracy"] > 0.8  # five ways to hold it, chance is 0.2
     assert found["high_water_bytes"] <= found["arena_bytes"]
     assert found["losses"][-1] < found["losses"][0]
+
+
+RUN = Path(__file__).parents[2] / "zoo" / "runs" / "har"
+
+
+def test_what_ships_is_the_run_that_is_kept_and_adapts_as_pytorch_does(tmp_path: Path) -> None:
+    shipped = zoo.find("har-conv1d").read_bytes()
+    assert export_run(str(RUN)).data == shipped
+    assert len(temperatures(shipped)) == 10
+    trained, model = load(str(RUN)), device.DeviceModel(shipped)
+    path = written(tmp_path / "few.csv", trained.windowing.as_facts(), seed=3)
+    cut = trained.windowing.cut(read_recordings(path, tmp_path)[0])
+    x, y = cut.x[cut.y >= 0], cut.y[cut.y >= 0]
+    loop = InnerLoop(trained.net, trained.config.method_row(), batch=1)
+    w = loop.adapt(trained.meta, (torch.from_numpy(x), torch.from_numpy(y))).w
+    model.adapt(x, y)
+    for name, got in model.weights().items():
+        distance = np.linalg.norm(got - w[name].numpy()) / np.linalg.norm(w[name].numpy())
+        assert distance < 1e-4, name
