@@ -35,7 +35,9 @@ def wear(labelled: int = 300, bare: int = 500) -> tuple[np.ndarray, np.ndarray]:
 
 
 def run(program: Path, ratio: float, text: str) -> "subprocess.CompletedProcess[str]":
-    argv = [str(program), str(zoo.find("har-conv1d")), "32", str(ratio)]
+    file = zoo.find("har-conv1d")
+    stride = device.load(file).facts["windows"]["stride"]
+    argv = [str(program), str(file), str(stride), str(ratio)]
     return subprocess.run(argv, input=text, capture_output=True, text=True, timeout=60)
 
 
