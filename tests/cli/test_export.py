@@ -199,7 +199,7 @@ def test_a_memory_budget(run: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert device.load(out).arena_bytes <= 1 << 20
     shown = capsys.readouterr().out
     assert "in the way" in shown
-    assert "plain" in shown
+    assert "strips of" in shown
     assert b"<svg" in picture.read_bytes()
     assert cli.main([*command, "20kB"]) != 0
     assert "is in the way; update fewer layers" in capsys.readouterr().err
