@@ -2,12 +2,13 @@
 
 import ctypes
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from pmeta.device import binding
+from pmeta.device import binding, slots
 from tests.helpers.device_linear import (
     ALIGNMENT,
     ARENA,
@@ -116,6 +117,22 @@ def test_calls_out_of_order(moment: Callable[[Engine], None]) -> None:
         if moment is opened and name == "feed":
             want = ORDER
         assert call(e) == want, name
+
+
+@pytest.mark.parametrize("moment", IN_ORDER, ids=lambda f: f.__name__)
+def test_a_state_is_saved_and_loaded_between_adaptations(
+    moment: Callable[[Engine], None], tmp_path: Path
+) -> None:
+    """Where the weights are whole."""
+    e = ready()
+    room = binding.library().pmeta_slot_bytes(ctypes.byref(e.m))
+    with slots.opened(tmp_path / "state", room, create=True) as two:
+        assert e("save_state", ctypes.byref(two)) == OK
+        for call in ("save_state", "load_state"):
+            e = Engine()
+            moment(e)
+            right = OK if moment in (started, done) else ORDER
+            assert e(call, ctypes.byref(two)) == right, call
 
 
 def test_null_pointers_and_wrong_sizes() -> None:
