@@ -183,7 +183,8 @@ def chosen(
 
 
 def tables(rows: list[Row]) -> list[str]:
-    """Mean over people with CI95, five windows of each activity; p-Meta against each way."""
+    """Mean over people with CI95, five windows of each activity; p-Meta against each way, person by
+    person, and the people who do worse with it."""
     lines = []
     for trained_on, device in itertools.product(TRAINED_ON, ("phone", "watch")):
         own = [r for r in rows if (r["trained_on"], r["device"]) == (trained_on, device)]
@@ -191,12 +192,12 @@ def tables(rows: list[Row]) -> list[str]:
         ours = ways.get("pmeta-lr", {})
         lines += ["", f"trained on {trained_on}, tested on {device}", ""]
         lines += [
-            "| way | people | balanced accuracy | p-Meta (LR) is above it by |",
-            "|---|---|---|---|",
+            "| way | people | balanced accuracy | p-Meta (LR) is above it by | below it |",
+            "|---|---|---|---|---|",
         ]
         for way, values in ways.items():
-            both = values.keys() & ours.keys()
-            gain = interval([ours[p] - values[p] for p in both]) if both else ""
+            gains = [ours[p] - values[p] for p in values if p in ours]
+            gain = f"{interval(gains)} | {losers(gains)}" if gains else " | "
             lines.append(f"| {way} | {len(values)} | {interval(list(values.values()))} | {gain} |")
     arenas: dict[str, set[int]] = {}
     for r in rows:
@@ -222,6 +223,16 @@ def interval(values: list[float]) -> str:
     """
     ci95 = 1.96 * np.std(values, ddof=1) / len(values) ** 0.5 if len(values) > 1 else np.nan
     return f"{np.mean(values):.1f} ± {ci95:.1f}"
+
+
+def losers(gains: list[float]) -> str:
+    """How many people lose, and the most that one of them loses.
+
+    >>> losers([1.0, -2.0, 0.0])
+    '1, up to 2.0'
+    """
+    lost = [-gain for gain in gains if gain < 0]
+    return f"{len(lost)}, up to {max(lost):.1f}" if lost else "0"
 
 
 DRAWN = {
