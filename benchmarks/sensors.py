@@ -8,8 +8,9 @@ train on (phones; both) it trains the methods and tests them on phones and watch
 10 labelled windows of each activity, beside an ordinary classifier as it is, its prototypes, and
 its fine-tuning, whose start, step size and number of steps do best on the validation people.
 
-It may be stopped and started again, and prints the tables of what is there; --picture FILE.svg
-draws accuracy against the number of labelled windows. OUT/scores.json has a row for each person.
+It may be stopped and started again, and prints the tables of the folds and trainings asked for;
+--picture FILE.svg draws accuracy against the number of labelled windows. OUT/scores.json has a row
+for each person.
 """
 
 import argparse
@@ -65,12 +66,13 @@ def main() -> None:
     parser.add_argument("--picture", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
+    folds = options.only_folds or range(options.folds)
     for method in ("controls", *options.methods):
-        folds = options.only_folds or range(options.folds)
         for fold, trained_on in itertools.product(folds, options.only):
             one(options, fold, trained_on, method)
     rows = [r for p in sorted(options.out.glob("*/scores.json")) for r in json.loads(p.read_text())]
     (options.out / "scores.json").write_text(json.dumps(rows))
+    rows = [r for r in rows if r["fold"] in folds and r["trained_on"] in options.only]
     for line in tables(rows):
         print(line)
     if options.picture:
