@@ -11,7 +11,7 @@ import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -40,6 +40,9 @@ class ShotsConfig:
     """Numbers of samples of each class."""
     variants: str = "steps,head,none"
     """Which layers the steps update: those of the run, the head alone, or none."""
+    look: Literal["photo", "camera", "drawing"] = "photo"
+    """The pictures as they are; as of another camera, the channels in another order and negative;
+    or as drawings, dark lines where the photo has edges."""
     tasks: int = 200
     """Tasks of each cell."""
     queries: int = 5
@@ -96,7 +99,7 @@ def measure(
     for i in range(config.tasks):
         rows = draw_rows(images, config.seed, i, way, shot, config.queries)
         support, query = (
-            np.ascontiguousarray(images.images[part.ravel()].transpose(0, 3, 1, 2))
+            np.ascontiguousarray(seen(images.images[part.ravel()], config.look))
             for part in (rows[:, :shot], rows[:, shot:])
         )
         for name, device in devices.items():
@@ -109,6 +112,19 @@ def measure(
     if "none" in right:
         cell["gain"] = {n: mean(a - right["none"]) for n, a in right.items() if n != "none"}
     return {**cell, "cpu_seconds": round(time.process_time() - start, 1)}
+
+
+def seen(pixels: np.ndarray, look: str) -> np.ndarray:
+    """Pictures (n, H, W, 3) as the device gets them, (n, 3, H, W)."""
+    if look == "camera":
+        pixels = 255 - pixels[..., [1, 2, 0]]
+    if look == "drawing":
+        grey = np.pad(pixels.mean(3), ((0, 0), (1, 1), (1, 1)), mode="edge")
+        down = grey[:, 2:, 1:-1] - grey[:, :-2, 1:-1]
+        across = grey[:, 1:-1, 2:] - grey[:, 1:-1, :-2]
+        lines = 255 - np.hypot(down, across).clip(0, 255)
+        pixels = lines[..., None].repeat(3, axis=3).astype(np.uint8)
+    return pixels.transpose(0, 3, 1, 2)
 
 
 def mean(accuracy: np.ndarray) -> tuple[float, float]:
