@@ -2,6 +2,8 @@
 
     python benchmarks/shots.py RUN --data DIR --ways 2,5,10 --shots 1,5,20 --tasks 200 --out FILE
 
+    python benchmarks/shots.py --drawn-from FILE --picture FILE.svg
+
 Every cell has the same tasks with all inner steps, with steps on the head alone, and with none
 (ProtoNet with the same weights). The engine takes one sample at a time.
 """
@@ -16,6 +18,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 import tyro
+from matplotlib.figure import Figure
 
 from pmeta.base.files import write_atomically
 from pmeta.compiler.export import export
@@ -28,7 +31,7 @@ from pmeta.training.restore import load, open_for, restore
 class ShotsConfig:
     """Measure a run in the engine."""
 
-    run: tyro.conf.Positional[str]
+    run: tyro.conf.Positional[str] = ""
     """Run folder, or a model that `pmeta zoo` lists."""
     data: str = ""
     """Folder of classes; by default that of the run."""
@@ -51,11 +54,19 @@ class ShotsConfig:
     """Of the tasks."""
     out: str = ""
     """A JSON file to write."""
+    drawn_from: str = ""
+    """Measure nothing: take the cells of this file, or of the card of a model."""
+    picture: str = ""
+    """A file (.svg or .png) for the accuracy of 5 classes over samples, with and without steps."""
 
 
 def main() -> None:
     """Run the command."""
     config = tyro.cli(ShotsConfig, description=__doc__)
+    if config.drawn_from:
+        found = json.loads(Path(config.drawn_from).read_text())
+        draw(found.get("engine", found)["cells"], config.picture)
+        return
     ways, shots = ([int(n) for n in text.split(",")] for text in (config.ways, config.shots))
     devices, images = prepare(config, max(ways))
     cells = []
@@ -69,6 +80,26 @@ def main() -> None:
     found["cells"] = cells
     if config.out:
         write_atomically(Path(config.out), (json.dumps(found, indent=1) + "\n").encode())
+    if config.picture:
+        draw(cells, config.picture)
+
+
+def draw(cells: list[dict[str, Any]], path: str, way: int = 5) -> None:
+    """Accuracy over the samples of each class, with its CI95."""
+    own = sorted((c for c in cells if c["n_way"] == way), key=lambda c: c["n_shot"])
+    shots = [c["n_shot"] for c in own]
+    figure = Figure(figsize=(5.2, 3), layout="constrained")
+    axes = figure.subplots()
+    for name, label in (("steps", "with inner steps"), ("none", "no step (prototypes)")):
+        mean, ci95 = zip(*(c[name] for c in own), strict=True)
+        axes.errorbar(shots, mean, ci95, label=label, marker="o", capsize=3)
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(shots, [str(n) for n in shots])
+    axes.set_xlabel("photos of each class")
+    axes.set_ylabel(f"accuracy (%), {way} classes")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(path)
 
 
 def prepare(config: ShotsConfig, classes: int) -> tuple[dict[str, DeviceModel], ImageSet]:
