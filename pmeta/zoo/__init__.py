@@ -48,6 +48,11 @@ def built() -> list[str]:
     return [name for name in names() if "made_from" in card(name)]
 
 
+def whole() -> list[str]:
+    """Models whose files ship."""
+    return [name for name in names() if name not in built()]
+
+
 def home(name: str) -> Path:
     """The folder of a model's files: the package's, or one of the user for a model that is built.
 

@@ -14,7 +14,7 @@ from pmeta.cli.device.page import server
 from pmeta.web.page import SCRIPT, WORKER, bundle
 
 
-@pytest.mark.parametrize("name", zoo.names())
+@pytest.mark.parametrize("name", zoo.whole())
 def test_a_page_is_smaller_than_500_kb_and_names_no_address(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

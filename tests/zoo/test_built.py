@@ -10,9 +10,10 @@ from safetensors.numpy import load_file
 
 from pmeta import cli, device, zoo
 from pmeta.zoo.card_text import text
-from tests.zoo.test_zoo import draw
+from tests.zoo.test_zoo import ROOT, draw
 from zoo import add
 
+BUILT = zoo.built()
 CODE = """
 from collections import OrderedDict
 import torch
@@ -116,3 +117,11 @@ def test_another_release_has_another_folder(built: Path, monkeypatch: pytest.Mon
     read: Callable[[Path], bytes] = Path.read_bytes
     monkeypatch.setattr(Path, "read_bytes", lambda path: read(path) + b"other")
     assert zoo.home("small") != before
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_what_ships_of_a_built_model(name: str) -> None:
+    assert (ROOT / "docs" / "zoo" / f"{name}.md").read_text() == text(zoo.card(name))
+    learned = load_file(zoo.FOLDER / f"{name}.safetensors")
+    assert not [key for key in learned if key.startswith("w/")]
+    assert (learned["alpha"] > 0).any()

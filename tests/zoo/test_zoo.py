@@ -282,7 +282,7 @@ def test_a_device_has_no_torch(made: Made, tmp_path: Path) -> None:
     assert {p["class"] for p in found["predictions"].values()} <= {"c00", "c01", "c02"}
 
 
-SHIPPED = zoo.names()
+SHIPPED = zoo.whole()
 
 
 @pytest.mark.parametrize("name", SHIPPED)
