@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -29,7 +30,7 @@ from pmeta.training.config import ImageConfig
 from pmeta.training.evaluate import TaskResult
 from pmeta.training.restore import EvaluateConfig, evaluate
 from pmeta.training.run_folder import Run
-from pmeta.training.train import build, schedule, train, training_loop
+from pmeta.training.train import build, fewer_ways, schedule, train, training_loop
 from pmeta.training.workers import Group
 
 NAME = "glyphs-4conv-5way-1shot"
@@ -515,3 +516,20 @@ def test_a_lost_process_of_torchrun_ends_in_words(
     words = r"^another process of torchrun is gone \(Connection closed by peer \[127"
     with pytest.raises(WorkerDiedError, match=words):
         workers.run(work, (), 1)
+
+
+@pytest.mark.parametrize(("classes", "ways"), [(3, 3), (9, 5)])
+def test_validation_has_fewer_ways_where_the_data_have_fewer_classes(
+    classes: int, ways: int
+) -> None:
+    names, starts = [f"class {i}" for i in range(classes)], np.arange(classes)
+    pixels = np.zeros((classes, 16, 16, 3), dtype=np.uint8)
+    images = ImageSet(pixels, names, starts, np.ones(classes, dtype=int), "few", [])
+    assert fewer_ways(ImageConfig(n_way=5), images).n_way == ways
+
+
+def test_one_class_is_no_task() -> None:
+    pixels = np.zeros((1, 16, 16, 3), dtype=np.uint8)
+    images = ImageSet(pixels, ["alone"], np.array([0]), np.array([1]), "one", [])
+    with pytest.raises(ValueError, match="a task tells at least 2 classes apart, one has 1"):
+        fewer_ways(ImageConfig(n_way=5), images)
