@@ -28,8 +28,8 @@ def pack(w: np.ndarray, kind: str) -> Packed:
     """Round a matrix (rows, n) of float32 to float16 or int8.
 
     >>> packed = pack(np.array([[1.0, -0.501, 0.2]], "f4"), "int8")
-    >>> np.frombuffer(packed.data, "i1").tolist(), packed.values.round(3).tolist()
-    ([127, -64, 25], [[1.0, -0.504, 0.197]])
+    >>> np.frombuffer(packed.data, "i1").tolist(), [round(float(v), 3) for v in packed.values[0]]
+    ([127, -64, 25], [1.0, -0.504, 0.197])
     """
     if kind == "float16":
         half = np.clip(w, -65504, 65504).astype("<f2")

@@ -12,15 +12,13 @@ from pmeta import cli
 
 
 def add_command(
-    monkeypatch: pytest.MonkeyPatch,
-    function: Callable[[list[str]], int | None],
-    owner: str = "pmeta.fake",
+    monkeypatch: pytest.MonkeyPatch, function: Callable[[list[str]], int | None]
 ) -> None:
-    """Add the command `fake`, whose code runs as if it stood in the module `owner`."""
-    module = ModuleType(owner)
-    module.__dict__["run"] = function
-    monkeypatch.setitem(sys.modules, owner, module)
-    monkeypatch.setitem(cli.COMMANDS, "fake", (f"{owner}:run", "nothing"))
+    """Add the command `fake`."""
+    module = ModuleType("pmeta.cli.fake")
+    module.__dict__["main"] = function
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setitem(cli.COMMANDS, "fake", ("fake", "nothing"))
 
 
 def raising(error: str, owner: str) -> Callable[[list[str]], int | None]:
