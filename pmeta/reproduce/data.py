@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from pmeta.data.open import open_source
 
@@ -17,7 +18,7 @@ class Dataset:
 
     root: str
     title: str
-    split: str
+    split: Literal["val", "test"]
     """The classes that are evaluated on: test, or val where there are no others."""
 
 
@@ -68,8 +69,9 @@ def open_datasets(words: Sequence[str], size: int | None) -> dict[str, Dataset]:
         # what the network takes, so that nothing is decoded twice
         channels = channels or cached.images.shape[-1]
         splits = {own for own, *_ in cached.classes}
-        split = "val" if "val" in splits and "test" not in splits else "test"
-        found[name] = Dataset(root, "glyphs" if root == "glyphs" else TITLES[name], split)
+        title = "glyphs" if root == "glyphs" else TITLES[name]
+        only_val = "val" in splits and "test" not in splits
+        found[name] = Dataset(root, title, "val" if only_val else "test")
     return found
 
 

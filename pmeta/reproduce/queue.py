@@ -172,7 +172,7 @@ def _evaluation(job: Job, data: str, batch: int | None, options: Options) -> Ite
         config = EvaluateConfig(
             run=str(job.run),
             data=dataset.root,
-            split=dataset.split,  # type: ignore[arg-type]
+            split=dataset.split,
             tasks=tasks,
             batch=batch,
             n_query=scale.eval_query,

@@ -18,6 +18,7 @@ from pmeta.network.layers import Network
 from pmeta.training.config import ImageConfig
 from pmeta.training.evaluate import Summary, TaskResult, evaluate_task, summarise
 from pmeta.training.run_folder import Checkpoint, open_run, restored
+from pmeta.training.settings import check_processes
 from pmeta.training.train import build, choose_device, fewer_ways, task
 from pmeta.training.workers import Group
 
@@ -64,10 +65,7 @@ class EvaluateConfig:
         for name in ("tasks", "batch"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"--{name} must be at least 1, got {getattr(self, name)}.")
-        if self.seed < 0 or self.workers < 0:
-            raise ValueError(
-                f"--seed and --workers must not be negative, got {self.seed} and {self.workers}."
-            )
+        check_processes(self)
 
 
 def load(path: str, classes: int | None = None, model: str = "") -> tuple[ImageConfig, Checkpoint]:

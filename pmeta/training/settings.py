@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import re
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,7 @@ from pmeta.method.methods import Method, method
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(ABC):
     """Of trainings on images, on recordings and of policies; each adds its own."""
 
     method: str = "pmeta"
@@ -49,10 +50,7 @@ class Settings:
         check_positive(self, "alpha_0", "alpha_lr")
         check_shares(self, "warm_up", "freeze_at")
         check_not_negative(self, lam="the penalty off", freeze_below="the threshold off")
-        if self.seed < 0 or self.workers < 0:
-            raise ValueError(
-                f"--seed and --workers must not be negative, got {self.seed} and {self.workers}."
-            )
+        check_processes(self)
         check_budget(self.memory_budget, self.method_row())
 
     def method_row(self) -> Method:
@@ -60,14 +58,14 @@ class Settings:
         return method(self.method)
 
     @property
+    @abstractmethod
     def tasks(self) -> int:
         """Tasks to train on in all."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def epoch_tasks(self) -> int:
         """Tasks between two validations."""
-        raise NotImplementedError
 
     @property
     def updates(self) -> int:
@@ -168,6 +166,14 @@ def check_shares(config: Any, *names: str) -> None:
         value = getattr(config, name)
         if not 0 <= value <= 1:
             raise ValueError(f"{flag(name)} is a share of the training in [0, 1], got {value}.")
+
+
+def check_processes(config: Any) -> None:
+    """Raise ValueError for a negative seed or number of processes."""
+    if config.seed < 0 or config.workers < 0:
+        raise ValueError(
+            f"--seed and --workers must not be negative, got {config.seed} and {config.workers}."
+        )
 
 
 def check_budget(budget: str, row: Method) -> None:

@@ -1,8 +1,15 @@
 """The settings of pre-training."""
 
-import math
 from dataclasses import dataclass
 from typing import Literal
+
+from pmeta.training.settings import (
+    check_below_one,
+    check_counts,
+    check_not_negative,
+    check_positive,
+    check_processes,
+)
 
 CHUNK = 32
 """Images that run through the network at once, and share the statistics of their batch norms."""
@@ -59,50 +66,25 @@ class PretrainConfig:
     """Where to compute; auto: on the GPU if there is one."""
 
     def __post_init__(self) -> None:
-        counts = (
-            "channels",
-            "image_size",
-            "crop_size",
-            "epochs",
-            "batch",
-            "val_tasks",
-            "val_images",
-        )
-        for name in counts:
-            if getattr(self, name) < 1:
-                raise ValueError(f"--{_flag(name)} must be at least 1, got {getattr(self, name)}.")
+        check_counts(self, "channels", "image_size", "crop_size", "epochs", "batch", "val_tasks")
+        check_counts(self, "val_images")
         if self.embedding == "signed" and self.backbone != "4conv":
             raise ValueError(
                 "--embedding signed is for 4Conv: ResNet12 ends with an average, give plain."
             )
-        if not 0 < self.lr < math.inf:
-            raise ValueError(f"--lr must be positive, got {self.lr}.")
+        check_positive(self, "lr")
         if not 0 < self.least_area <= 1:
             raise ValueError(
                 f"--least-area is a share of the image in (0, 1], got {self.least_area}: at 0 "
                 "nothing is seen."
             )
-        for name in ("jitter", "label_smoothing"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(
-                    f"--{_flag(name)} must be in [0, 1), got {getattr(self, name)}: 0 turns it off."
-                )
-        if not 0 <= self.weight_decay < math.inf:
-            raise ValueError(
-                f"--weight-decay must not be negative, got {self.weight_decay}: 0 turns it off."
-            )
-        if self.seed < 0 or self.workers < 0:
-            raise ValueError(
-                f"--seed and --workers must not be negative, got {self.seed} and {self.workers}."
-            )
+        check_below_one(self, "jitter", "label_smoothing")
+        check_not_negative(self, weight_decay="it off")
+        check_processes(self)
 
     def most_workers(self, count: int) -> int:
         """How many of so many processes are of use: no more than a batch has parts."""
         return min(count, -(-self.batch // CHUNK))
-
-
-def _flag(name: str) -> str:
-    return name.replace("_", "-")
 
 
 NAMED: dict[str, PretrainConfig] = {

@@ -7,8 +7,9 @@ from torch.func import functional_call
 
 from pmeta.data.tasks import ImageSet, normalise
 from pmeta.network.layers import Network, Weights
+from pmeta.training.pretraining.config import CHUNK
 
-IMAGES, CHUNK = 640, 32
+IMAGES = 640
 
 
 @torch.no_grad()
