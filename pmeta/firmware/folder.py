@@ -12,50 +12,13 @@ from pmeta.firmware.targets import Target
 
 TEMPLATES = Path(__file__).parent / "templates"
 COMMON = ("board.h", "example.c", "example.h", "lesson.h", "text.c", "text.h")
-PLACES: dict[str, dict[str, str]] = {
-    "cortex-m": {
-        "cortex-m/Makefile": "Makefile",
-        "cortex-m/link.ld": "link.ld",
-        "cortex-m/startup.c": "startup.c",
-        "cortex-m/board.c": "board.c",
-        "common/main.c": "main.c",
-    },
-    "generic": {
-        "generic/Makefile": "Makefile",
-        "generic/board.c": "board.c",
-        "common/main.c": "main.c",
-    },
-    "arduino": {
-        "arduino/library.properties": "library.properties",
-        "arduino/board.cpp": "src/board.cpp",
-        "arduino/adapt.ino": "examples/adapt/adapt.ino",
-    },
-    "esp-idf": {
-        "esp-idf/CMakeLists.txt": "CMakeLists.txt",
-        "esp-idf/sdkconfig.defaults": "sdkconfig.defaults",
-        "esp-idf/main_CMakeLists.txt": "main/CMakeLists.txt",
-        "esp-idf/main.c": "main/main.c",
-        "esp-idf/board.c": "main/board.c",
-        "esp-idf/component_CMakeLists.txt": "components/pmeta/CMakeLists.txt",
-        "esp-idf/idf_component.yml": "components/pmeta/idf_component.yml",
-    },
-    "zephyr": {
-        "zephyr/CMakeLists.txt": "CMakeLists.txt",
-        "zephyr/prj.conf": "prj.conf",
-        "zephyr/board.c": "src/board.c",
-        "common/main.c": "src/main.c",
-        "zephyr/module_CMakeLists.txt": "pmeta/CMakeLists.txt",
-        "zephyr/Kconfig": "pmeta/Kconfig",
-        "zephyr/module.yml": "pmeta/zephyr/module.yml",
-    },
-    "platformio": {
-        "platformio/platformio.ini": "platformio.ini",
-        "platformio/main.cpp": "src/main.cpp",
-        "arduino/board.cpp": "src/board.cpp",
-        "platformio/library.json": "lib/pmeta/library.json",
-    },
+BORROWED = {
+    "cortex-m": {"common/main.c": "main.c"},
+    "generic": {"common/main.c": "main.c"},
+    "zephyr": {"common/main.c": "src/main.c"},
+    "platformio": {"arduino/src/board.cpp": "src/board.cpp"},
 }
-"""By kind of target: template, and where it goes."""
+"""By kind of target: templates that are not in its own folder, and where they go."""
 SOURCES = {
     "cortex-m": ("pmeta", ""),
     "generic": ("pmeta", ""),
@@ -78,7 +41,7 @@ def write_folder(out: Path, data: bytes, name: str, samples: Lesson, target: Tar
     _check_empty(out)
     values = _values(model, need, name, target)
     texts = {
-        place: _filled(template, values) for template, place in PLACES[target.kind].items()
+        place: _filled(template, values) for template, place in places(target.kind).items()
     } | _example(model, data, name, samples, target)
     texts["README.md"] = _filled(f"readme/{target.kind}.md", values) + _filled(
         "readme/README.md", values
@@ -87,6 +50,13 @@ def write_folder(out: Path, data: bytes, name: str, samples: Lesson, target: Tar
         make_folder((out / place).parent)
         write_atomically(out / place, text.encode())
     return [out / place for place in sorted(texts)]
+
+
+def places(kind: str) -> dict[str, str]:
+    """Templates of a kind of target, and where they go: as they lie in the folder of the kind."""
+    own = [path for path in (TEMPLATES / kind).rglob("*") if path.is_file()]
+    names = [path.relative_to(TEMPLATES).as_posix() for path in own]
+    return {name: name.removeprefix(f"{kind}/") for name in names} | BORROWED.get(kind, {})
 
 
 def _check_empty(out: Path) -> None:

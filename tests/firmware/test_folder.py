@@ -15,7 +15,7 @@ from pmeta.device import ENGINE, DeviceModel
 from pmeta.firmware import fit
 from pmeta.firmware.c_text import array
 from pmeta.firmware.example import patterns
-from pmeta.firmware.folder import PLACES, TEMPLATES, write_folder
+from pmeta.firmware.folder import SOURCES, TEMPLATES, places, write_folder
 from pmeta.firmware.targets import TARGETS
 from tests.helpers.device_models import case
 
@@ -50,12 +50,9 @@ def test_every_target_has_the_engine_a_readme_and_fused_products(
 
 
 def test_every_template_is_used() -> None:
-    used = {name for places in PLACES.values() for name in places}
-    there = {
-        f"{path.parent.name}/{path.name}"
-        for path in TEMPLATES.glob("*/*")
-        if path.parent.name not in ("common", "readme")
-    }
+    used = {name for kind in SOURCES for name in places(kind)}
+    files = (path.relative_to(TEMPLATES) for path in TEMPLATES.rglob("*") if path.is_file())
+    there = {path.as_posix() for path in files if path.parts[0] not in ("common", "readme")}
     assert there == {name for name in used if not name.startswith("common/")}
 
 
