@@ -1,6 +1,6 @@
 """A model as the device runs it: the operations of one forward pass, from any nn.Module."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from types import SimpleNamespace
@@ -62,9 +62,7 @@ def read_graph(model: nn.Module, example: Tensor) -> list[Node]:
     ['fc', 'act', 'fc']
     """
     exported = torch.export.export(model, (example[:1],))
-    signature = exported.graph_signature
-    params = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
-    reader = _Reader(params, signature.user_inputs)
+    reader = _Reader(exported.graph_signature)
     for node in exported.graph.nodes:
         reader.read(node)
     return reader.nodes
@@ -76,9 +74,7 @@ def unreadable(model: nn.Module, example: Tensor) -> list[str]:
         exported = torch.export.export(model, (example[:1],))
     except Exception as error:  # torch names no class for what it cannot follow
         return [f"torch.export cannot follow the model: {str(error).splitlines()[0]}"]
-    signature = exported.graph_signature
-    params = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
-    reader = _Reader(params, signature.user_inputs)
+    reader = _Reader(exported.graph_signature)
     found = []
     for node in exported.graph.nodes:
         try:
@@ -104,9 +100,9 @@ class _Call(NamedTuple):
 
 
 class _Reader:
-    def __init__(self, params: dict[str, str], inputs: Collection[Any]):
-        self.params = params
-        self.inputs = inputs
+    def __init__(self, signature: Any):
+        self.params = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+        self.inputs = signature.user_inputs
         self.nodes: list[Node] = []
         self.values: dict[str, int] = {}
         self.expanded: dict[str, Shape] = {}
@@ -284,32 +280,12 @@ def _layer_norm(r: _Reader, call: _Call) -> Node:
     return r.layer("layer_norm", call, groups=rows, eps=call.args.eps)
 
 
-def _relu(r: _Reader, call: _Call) -> Node:
-    return r.node("act", call, act="relu")
+def _activation(kind: str, act: str) -> Callable[[_Reader, _Call], Node]:
+    return lambda r, call: r.node(kind, call, act=act)
 
 
 def _leaky_relu(r: _Reader, call: _Call) -> Node:
     return r.node("act", call, act="leaky", slope=call.args.negative_slope)
-
-
-def _relu6(r: _Reader, call: _Call) -> Node:
-    return r.node("act", call, act="relu6")
-
-
-def _hardsigmoid(r: _Reader, call: _Call) -> Node:
-    return r.node("act", call, act="hardsigmoid")
-
-
-def _sigmoid(r: _Reader, call: _Call) -> Node:
-    return r.node("curve", call, act="sigmoid")
-
-
-def _silu(r: _Reader, call: _Call) -> Node:
-    return r.node("curve", call, act="silu")
-
-
-def _hardswish(r: _Reader, call: _Call) -> Node:
-    return r.node("curve", call, act="hardswish")
 
 
 def _hardtanh(r: _Reader, call: _Call) -> Node:
@@ -318,7 +294,7 @@ def _hardtanh(r: _Reader, call: _Call) -> Node:
         raise ValueError(
             f"the device knows hardtanh from 0 to 6 (ReLU6) alone, got {low} to {high} ({call.at})."
         )
-    return _relu6(r, call)
+    return r.node("act", call, act="relu6")
 
 
 def _max_pool(r: _Reader, call: _Call) -> Node:
@@ -417,13 +393,13 @@ READERS: dict[str, Callable[[_Reader, _Call], Node]] = {
     "linear": _linear,
     "group_norm": _group_norm,
     "layer_norm": _layer_norm,
-    **dict.fromkeys(("relu", "relu_"), _relu),
+    **dict.fromkeys(("relu", "relu_"), _activation("act", "relu")),
     **dict.fromkeys(("leaky_relu", "leaky_relu_"), _leaky_relu),
-    **dict.fromkeys(("relu6", "relu6_"), _relu6),
-    **dict.fromkeys(("hardsigmoid", "hardsigmoid_"), _hardsigmoid),
-    **dict.fromkeys(("sigmoid", "sigmoid_"), _sigmoid),
-    **dict.fromkeys(("silu", "silu_"), _silu),
-    **dict.fromkeys(("hardswish", "hardswish_"), _hardswish),
+    **dict.fromkeys(("relu6", "relu6_"), _activation("act", "relu6")),
+    **dict.fromkeys(("hardsigmoid", "hardsigmoid_"), _activation("act", "hardsigmoid")),
+    **dict.fromkeys(("sigmoid", "sigmoid_"), _activation("curve", "sigmoid")),
+    **dict.fromkeys(("silu", "silu_"), _activation("curve", "silu")),
+    **dict.fromkeys(("hardswish", "hardswish_"), _activation("curve", "hardswish")),
     **dict.fromkeys(("hardtanh", "hardtanh_"), _hardtanh),
     **dict.fromkeys(("max_pool1d", "max_pool2d"), _max_pool),
     **dict.fromkeys(("avg_pool1d", "avg_pool2d"), _avg_pool),
