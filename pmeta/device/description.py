@@ -3,12 +3,18 @@
 import ctypes
 from collections.abc import Sequence
 from math import prod
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
 from pmeta.device.calls import CModel, EngineError
 from pmeta.device.format import INPUT_TYPES, facts, header
+
+
+def _field(name: str) -> Any:
+    """A number of `pmeta_model`, to be read."""
+    return property(attrgetter(f"_m.{name}"))
 
 
 class Description:
@@ -20,26 +26,20 @@ class Description:
     _names: Sequence[str]
     facts: dict[str, Any]
     """What the file says of itself in JSON (docs/reference/format.md)."""
-
-    @property
-    def work(self) -> float:
-        """Operations and words moved for one sample, and the step behind it, at most."""
-        return self._m.work
-
-    @property
-    def arena_bytes(self) -> int:
-        """Bytes that adaptation needs, planned when the model was exported."""
-        return self._m.arena_bytes
-
-    @property
-    def infer_bytes(self) -> int:
-        """Bytes that inference needs."""
-        return self._m.infer_bytes
-
-    @property
-    def state_bytes(self) -> int:
-        """Bytes of the weights under adaptation, a part of both."""
-        return self._m.state_bytes
+    work: float = _field("work")
+    """Operations and words moved for one sample, and the step behind it, at most."""
+    arena_bytes: int = _field("arena_bytes")
+    """Bytes that adaptation needs, planned when the model was exported."""
+    infer_bytes: int = _field("infer_bytes")
+    """Bytes that inference needs."""
+    state_bytes: int = _field("state_bytes")
+    """Bytes of the weights under adaptation, a part of both."""
+    sample_bytes: int = _field("input_bytes")
+    """Bytes of one sample."""
+    rows: int = _field("rows")
+    """Rows of output for a sample: 1 for a classifier, T for an episode of T observations."""
+    n_classes: int = _field("classes")
+    """The first outputs, those that `predict` looks at: the classes of the last adaptation."""
 
     @property
     def high_water_bytes(self) -> int:
@@ -60,11 +60,6 @@ class Description:
     def outputs(self) -> int:
         """Numbers that the network gives for a row: the classes of a classifier."""
         return self._m.outputs // self._m.rows
-
-    @property
-    def n_classes(self) -> int:
-        """The first outputs, those that `predict` looks at: the classes of the last adaptation."""
-        return self._m.classes
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -92,19 +87,9 @@ class Description:
         return self.facts.get("prototypes") is True
 
     @property
-    def rows(self) -> int:
-        """Rows of output for a sample: 1 for a classifier, T for an episode of T observations."""
-        return self._m.rows
-
-    @property
     def input_shape(self) -> tuple[int, ...]:
         """Of one sample."""
         return tuple(self.facts["input_shape"])
-
-    @property
-    def sample_bytes(self) -> int:
-        """Bytes of one sample."""
-        return self._m.input_bytes
 
     @property
     def input_type(self) -> str:
