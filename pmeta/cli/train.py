@@ -79,40 +79,22 @@ def main(argv: list[str]) -> None:
 
 
 def calibrate(config: ImageConfig | SensorConfig, count: int) -> None:
-    """Fit temperatures on validation tasks of another seed, unless the best model has them."""
+    """Fit temperatures on validation tasks of another seed, unless the best model has them or there
+    are too few tasks for it."""
+    from pmeta.cli.calibrate import CalibrateConfig, fitting, keep
     from pmeta.training import calibration, workers
-    from pmeta.training.run_folder import write_json
 
     alone = workers.under_torchrun()  # whose processes make up a group only once
     if alone and not workers.is_first():
         return
-    fit, args = _calibration(config)
-    if fit is None or calibration.temperatures(config.out):
+    asked = CalibrateConfig(config.out)
+    if isinstance(config, ImageConfig):
+        tasks = min(calibration.TASKS, config.val_tasks)
+        asked = CalibrateConfig(config.out, tasks=tasks, model=config.model, device=config.device)
+    if asked.tasks < 2 or calibration.temperatures(config.out):
         return
-    found = fit(workers.Group(), *args) if alone else workers.run(fit, args, count)
-    write_json(Path(config.out) / "calibration.json", found)
-
-
-def _calibration(config: ImageConfig | SensorConfig) -> tuple[Any, tuple[Any, ...]]:
-    """The function that fits temperatures of such a run, None where there are too few tasks for it,
-    and what it is given behind its group."""
-    from pmeta.training import calibration
-    from pmeta.training.restore import EvaluateConfig
-
-    if isinstance(config, SensorConfig):
-        from pmeta.sensors.calibrate import DRAWS, calibrate
-
-        return calibrate, (config.out, DRAWS)
-    tasks = min(calibration.TASKS, config.val_tasks)
-    asked = EvaluateConfig(
-        config.out,
-        split="val",
-        tasks=tasks,
-        model=config.model,
-        seed=config.seed + 1,
-        device=config.device,
-    )
-    return calibration.calibrate if tasks >= 2 else None, (asked,)
+    fit, args = fitting(asked, vars(config))
+    keep(config.out, fit(workers.Group(), *args) if alone else workers.run(fit, args, count))
 
 
 def parse(argv: list[str]) -> Any:

@@ -10,7 +10,7 @@ from pmeta.network.tape import forward
 from pmeta.sensors.people import open_people
 from pmeta.sensors.restore import load
 from pmeta.sensors.tasks import personal_task
-from pmeta.training.calibration import Judged, between, measured
+from pmeta.training.calibration import Judged, by_shots, measured
 from pmeta.training.run_folder import Run
 from pmeta.training.workers import Group
 
@@ -40,14 +40,8 @@ def calibrate(group: Group, run: str, draws: int = DRAWS) -> dict[str, Any]:
     found = []
     for shots in sorted({*SHOTS, trained.config.n_shot}):
         numbers = group.share(range(len(windows.groups) * draws))
-        mine = [(i, queries(i, shots)) for i in numbers]
-        results = sorted(group.gather(mine), key=lambda pair: pair[0])
-        found.append({"n_shot": shots, **measured([judged for _, judged in results])})
-    return {
-        "split": "val",
-        "tasks": draws,
-        "seed": seed,
-        "best": best.info["tasks"],
-        "shots": found,
-        "temperatures": between({f["n_shot"]: f["temperature"] for f in found}),
-    }
+        found.append(
+            {"n_shot": shots, **measured(group.gather([queries(i, shots) for i in numbers]))}
+        )
+    asked = {"split": "val", "tasks": draws, "seed": seed}
+    return {**asked, "best": best.info["tasks"], **by_shots(found)}

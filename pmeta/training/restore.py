@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
 import torch
@@ -24,14 +24,31 @@ from pmeta.training.workers import Group
 
 
 @dataclass(frozen=True)
-class EvaluateConfig:
-    """Adapt the best model of a run to unseen tasks: accuracy with CI95, peak memory, MACs, update
-    ratios."""
+class TasksConfig:
+    """What is said of a run's best model and its tasks, to evaluate it or to calibrate it."""
 
     run: tyro.conf.Positional[str]
     """Run folder, or a model that `pmeta zoo` lists."""
     data: str = ""
     """Folder of classes to draw tasks from; by default that of the run."""
+    _: KW_ONLY
+    n_query: int | None = None
+    """Query samples of each class; by default as in training."""
+    model: str = ""
+    """Of a run with a network of your own: FILE.py:FUNCTION, which makes it."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to compute; auto: on the GPU if there is one."""
+    workers: int = 0
+    """Processes; 0: one for each core."""
+    json: bool = False
+    """Print one JSON object instead of tables."""
+
+
+@dataclass(frozen=True)
+class EvaluateConfig(TasksConfig):
+    """Adapt the best model of a run to unseen tasks: accuracy with CI95, peak memory, MACs, update
+    ratios."""
+
     split: Literal["train", "val", "test"] = "test"
     """Which classes."""
     tasks: int | None = None
@@ -44,20 +61,10 @@ class EvaluateConfig:
     """Classes in a task, at most as many as the head has outputs; by default the same."""
     n_shot: int | None = None
     """Support samples of each class; by default as in training."""
-    n_query: int | None = None
-    """Query samples of each class; by default as in training."""
-    model: str = ""
-    """Of a run with a network of your own: FILE.py:FUNCTION, which makes it."""
     classes: int | None = None
     """Give the head this many outputs, the meta-trained ones repeated; None: those of training."""
     seed: int = 1
     """Of the tasks; on the validation classes another one than the training's."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to compute; auto: on the GPU if there is one."""
-    workers: int = 0
-    """Processes; 0: one for each core."""
-    json: bool = False
-    """Print one JSON object instead of tables."""
     render: str = ""
     """Of a policy: write a picture of episodes before and after adaptation here."""
 

@@ -62,17 +62,15 @@ def calibrate(group: Group, config: EvaluateConfig) -> dict[str, Any]:
             continue  # classes with too few pictures for that
         numbers = group.share(range(config.tasks or TASKS))
         shown = progress(numbers, f"calibrating, {n} samples a class", shown=group.rank == 0)
-        mine = [(i, result_of(i)) for i in shown]
-        results = sorted(group.gather(mine), key=lambda pair: pair[0])
-        found.append({"n_shot": n, **measured([result for _, result in results])})
-    return {
-        "split": config.split,
-        "tasks": config.tasks or TASKS,
-        "seed": config.seed,
-        "best": best.info["tasks"],
-        "shots": found,
-        "temperatures": between({f["n_shot"]: f["temperature"] for f in found}),
-    }
+        found.append({"n_shot": n, **measured(group.gather([result_of(i) for i in shown]))})
+    asked = {"split": config.split, "tasks": config.tasks or TASKS, "seed": config.seed}
+    return {**asked, "best": best.info["tasks"], **by_shots(found)}
+
+
+def by_shots(found: list[dict[str, Any]]) -> dict[str, Any]:
+    """What was measured with each number of samples, and the temperatures that follow."""
+    measured = {f["n_shot"]: f["temperature"] for f in found}
+    return {"shots": found, "temperatures": between(measured)}
 
 
 def measured(results: Sequence[TaskResult | Judged]) -> dict[str, Any]:
