@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 import tyro
 
 from pmeta import zoo
-from pmeta.device import DeviceModel, EngineError, load
+from pmeta.cli.device.learn import open_any
+from pmeta.device import DeviceModel
 from pmeta.device.samples import read_samples
 from pmeta.firmware import fit
 from pmeta.firmware.example import Lesson, patterns
@@ -51,10 +52,10 @@ def main(argv: list[str]) -> None:
         FirmwareConfig, args=argv, prog="pmeta firmware", description=FirmwareConfig.__doc__
     )
     target = part(config)
-    path, model = open_any(config.model)
+    path, model = open_any(config.model, 1, zoo.names())
     if config.support and config.model in zoo.names():
         classes = len(read_samples(config.support, model).classes)
-        path, model = open_any(config.model, classes)
+        path, model = open_any(config.model, classes, zoo.names())
     samples = example_samples(config, model)
     data = path.read_bytes()
     files = write_folder(Path(config.out), data, path.stem, samples, target)
@@ -78,20 +79,6 @@ def part(config: FirmwareConfig) -> Target:
             flash_bytes=config.flash or target.flash_bytes,
         )
     return target
-
-
-def open_any(name: str, classes: int = 1) -> tuple[Path, DeviceModel]:
-    """A model of the zoo for so many classes, or a file; classifier or policy."""
-    path = zoo.find(name, classes) if name in zoo.names() else Path(name)
-    try:
-        return path, load(path)
-    except OSError as error:
-        raise ValueError(
-            f"cannot read {name} ({error.strerror}): a model is a file that pmeta export wrote, or "
-            f"one of {', '.join(zoo.names())}."
-        ) from None
-    except EngineError as error:
-        raise ValueError(f"{name}: {error}") from None
 
 
 def example_samples(config: FirmwareConfig, model: DeviceModel) -> Lesson:

@@ -1,6 +1,7 @@
 """Opening a model and teaching it the classes of a support set."""
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,20 +33,25 @@ class Learned:
         return {"from": shown, "support": dict(counts(self.support))}
 
 
-def open_model(path: str, classes: int = 1) -> DeviceModel:
-    """The classifier in a file, or a model of the zoo with outputs for so many classes."""
+def open_any(name: str, classes: int, known: Sequence[str]) -> tuple[Path, DeviceModel]:
+    """A file, or one of the models of the zoo in `known` with outputs for so many classes; where it
+    lies, and the classifier or policy in it."""
     try:
-        known = path in (*zoo.names(), *zoo.recognisers())
-        model = load(zoo.find(path, classes) if known else path)
+        path = zoo.find(name, classes) if name in known else Path(name)
+        return path, load(path)
     except OSError as error:
-        shipped = f", or one of {', '.join([*zoo.names(), *zoo.recognisers()])}"
-        shipped = shipped if zoo.names() else ""
+        shipped = f", or one of {', '.join(known)}" if zoo.names() else ""
         raise ValueError(
-            f"cannot read {path} ({error.strerror}): a model is a file that pmeta export "
+            f"cannot read {name} ({error.strerror}): a model is a file that pmeta export "
             f"wrote{shipped}."
         ) from None
     except EngineError as error:
-        raise ValueError(f"{path}: {error}") from None
+        raise ValueError(f"{name}: {error}") from None
+
+
+def open_model(path: str, classes: int = 1) -> DeviceModel:
+    """The classifier in a file, or a model of the zoo with outputs for so many classes."""
+    _, model = open_any(path, classes, [*zoo.names(), *zoo.recognisers()])
     if model.rows != 1:
         raise ValueError(
             f"pmeta adapt takes a classifier, {path} is a policy: adapt it in Python, with "
