@@ -133,9 +133,9 @@ def adapted(folder: Path, method: str) -> tuple[dict[str, Score], dict[str, int]
     meta = dataclasses.replace(trained.meta, mask=trained.meta.updates())
 
     def after(task: PersonTask) -> float:
-        return scored(loop, loop.adapt(meta, (task.support_x, task.support_y)).w, task)
+        return scored(loop.net, loop.adapt(meta, (task.support_x, task.support_y)).w, task)
 
-    ways = {method: after, f"{method}, no step": lambda task: scored(loop, meta.w, task)}
+    ways = {method: after, f"{method}, no step": lambda task: scored(loop.net, meta.w, task)}
     return ways, {method: export_run(str(folder)).arena_bytes}
 
 
@@ -152,7 +152,7 @@ def controls_of(config: SensorConfig, data: Data) -> tuple[dict[str, Score], dic
         run.save("pooled", starts[""], {"epochs": config.pooled_epochs})
     ways: dict[str, Score] = {}
     for name, w in starts.items():
-        ways[f"pooled{name}"] = partial(controls.pooled, net, w)
+        ways[f"pooled{name}"] = partial(scored, net, w)
         ways[f"prototypes{name}"] = partial(controls.prototypes, net, w)
     groups = range(len(data.val.groups))
     tasks = [personal_task(data.val, g, 1, i, config.n_shot) for g in groups for i in range(DRAWS)]

@@ -1,25 +1,19 @@
-"""What a user would try instead of meta-training: no adaptation, prototypes, and fine-tuning of an
-ordinary classifier."""
+"""What a user would try instead of meta-training: prototypes, and fine-tuning of an ordinary
+classifier."""
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pmeta.network.layers import Network
+from pmeta.network.layers import Network, Weights
 from pmeta.network.tape import forward
-from pmeta.sensors.evaluate import balanced_accuracy
+from pmeta.sensors.evaluate import balanced_accuracy, scored
 from pmeta.sensors.tasks import PersonTask
 
-Weights = dict[str, Tensor]
 RATES = (0.01, 0.03, 0.1, 0.3)
 """Step sizes of fine-tuning to choose from."""
 STEPS = (10, 20)
 """Numbers of steps to choose from."""
-
-
-def pooled(net: Network, w: Weights, task: PersonTask) -> float:
-    """The classifier as it is."""
-    return _accuracy(_output(net, w, task.query_x), task)
 
 
 def prototypes(net: Network, w: Weights, task: PersonTask) -> float:
@@ -47,13 +41,8 @@ def fine_tuned(
         g = torch.autograd.grad(loss, list(leaves.values()))
         w |= {name: t.detach() - rate * d for (name, t), d in zip(leaves.items(), g, strict=True)}
         if done in STEPS:
-            found[done] = _accuracy(_output(net, w, task.query_x), task)
+            found[done] = scored(net, w, task)
     return found
-
-
-def _output(net: Network, w: Weights, x: Tensor) -> Tensor:
-    with torch.no_grad():
-        return forward(net, w, x)[0]
 
 
 def _embedding(net: Network, w: Weights, x: Tensor) -> Tensor:
@@ -67,7 +56,3 @@ def _embedding(net: Network, w: Weights, x: Tensor) -> Tensor:
     finally:
         handle.remove()
     return F.normalize(seen[0])
-
-
-def _accuracy(output: Tensor, task: PersonTask) -> float:
-    return balanced_accuracy(output.argmax(1).numpy(), task.query_y.numpy())

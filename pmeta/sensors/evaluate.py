@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from pmeta.method.inner import InnerLoop
 from pmeta.method.learned import Meta
+from pmeta.network.layers import Network, Weights
 from pmeta.network.tape import forward
 from pmeta.sensors.config import SensorConfig
 from pmeta.sensors.sets import WindowSet
@@ -27,10 +27,10 @@ def balanced_accuracy(predicted: np.ndarray, y: np.ndarray) -> float:
     return float(np.mean([(predicted[y == c] == c).mean() for c in np.unique(y)]))
 
 
-def scored(loop: InnerLoop, w: dict[str, Tensor], task: PersonTask) -> float:
+def scored(net: Network, w: Weights, task: PersonTask) -> float:
     """Balanced accuracy of the queries with the weights w."""
     with torch.no_grad():
-        output, _ = forward(loop.net, w, task.query_x)
+        output, _ = forward(net, w, task.query_x)
     return balanced_accuracy(output.argmax(1).numpy(), task.query_y.numpy())
 
 
@@ -43,4 +43,4 @@ def person_results(
     live = replace(meta, mask=meta.updates())
     adapted = loop.adapt(live, (task.support_x, task.support_y))
     cost: Any = task_cost(loop, live, adapted.scores, len(task.support_x))
-    return TaskResult(scored(loop, adapted.w, task), *cost)
+    return TaskResult(scored(loop.net, adapted.w, task), *cost)

@@ -9,7 +9,7 @@ from pmeta.base.progress import progress
 from pmeta.method.inner import InnerLoop
 from pmeta.sensors.evaluate import scored
 from pmeta.sensors.restore import Trained, load
-from pmeta.sensors.sets import WindowSet, person, read_all, split_people, window_set
+from pmeta.sensors.sets import WindowSet, by_split, read_all, window_set
 from pmeta.sensors.tasks import personal_task
 from pmeta.training.workers import Group
 
@@ -42,7 +42,7 @@ def evaluate(
         draw, who = divmod(i, len(windows.groups))
         task = personal_task(windows, who, trained.config.seed + 1, draw, shots)
         w = loop.adapt(meta, (task.support_x, task.support_y)).w
-        found.append((who, scored(loop, meta.w, task), scored(loop, w, task)))
+        found.append((who, scored(loop.net, meta.w, task), scored(loop.net, w, task)))
     return by_device(windows.groups, group.gather(found))
 
 
@@ -51,14 +51,13 @@ def open_people(trained: Trained, data: str, split: str) -> WindowSet:
     config = trained.config
     recordings = read_all(Path(data or config.data), trained.windowing.columns)
     if data in ("", config.data):
-        everybody = sorted({person(r.group) for r in recordings})
-        people = split_people(everybody, config.val_people, config.test_people, config.seed)
-        if not people[split]:
+        own = by_split(recordings, config.val_people, config.test_people, config.seed)
+        if not own[split]:
             raise ValueError(
                 f"the run has no people for {split}: name some with --test-people when it is "
                 "trained, or give --data or --split val."
             )
-        recordings = [r for r in recordings if person(r.group) in people[split]]
+        recordings = own[split]
     return window_set(recordings, trained.windowing, f"{split} of {data or config.data}")
 
 

@@ -5,10 +5,9 @@ import math
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
 from pmeta.method.outer import adam_step
-from pmeta.network.layers import Network
+from pmeta.network.layers import Network, Weights
 from pmeta.network.tape import forward
 from pmeta.sensors.sets import WindowSet
 from pmeta.sensors.tasks import random_rotation, rotated, uniform
@@ -16,8 +15,6 @@ from pmeta.sensors.tasks import random_rotation, rotated, uniform
 BATCH = 64
 DECAY = 0.02
 """Weight decay of AdamW, times the step size."""
-
-Weights = dict[str, Tensor]
 
 
 def train_pooled(

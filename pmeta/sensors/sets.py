@@ -95,6 +95,17 @@ def split_people(
     return {"train": train, "val": sorted(val), "test": sorted(test)}
 
 
+def by_split(
+    recordings: Sequence[Recording], val: Sequence[str], test: Sequence[str], seed: int
+) -> dict[str, list[Recording]]:
+    """The recordings of those who train, validate and test."""
+    people = split_people(sorted({person(r.group) for r in recordings}), val, test, seed)
+    return {
+        split: [r for r in recordings if person(r.group) in names]
+        for split, names in people.items()
+    }
+
+
 def fitted(windowing: Windowing, recordings: Sequence[Recording], triples: bool) -> Windowing:
     """The windowing with a scale that gives channels a mean square of 1 over these recordings.
 

@@ -18,12 +18,12 @@ from pmeta.sensors.config import SensorConfig
 from pmeta.sensors.evaluate import person_results
 from pmeta.sensors.net import SensorNet
 from pmeta.sensors.pooled import train_pooled
-from pmeta.sensors.sets import WindowSet, fitted, person, read_all, split_people, window_set
+from pmeta.sensors.sets import WindowSet, by_split, fitted, read_all, window_set
 from pmeta.sensors.tasks import person_task
 from pmeta.training.log import Log
 from pmeta.training.loop import meta_train, schedule
 from pmeta.training.own.budget import Sample, budget_choice
-from pmeta.training.run_folder import Run, write_json
+from pmeta.training.run_folder import Run, plain, write_json
 from pmeta.training.workers import Group
 
 MAY_DIFFER = ("out", "workers", "tensorboard")
@@ -45,7 +45,7 @@ def train(group: Group, config: SensorConfig) -> dict[str, Any]:
     writes and shows."""
     with Run(config.out) as run:
         if group.rank == 0:
-            run.start(as_json(config), MAY_DIFFER)
+            run.start(plain(dataclasses.asdict(config)), MAY_DIFFER)
         data = group.from_first(lambda: open_data(config))
         if group.rank == 0:
             write_json(run.path / "windows.json", data.train.windowing.as_facts())
@@ -55,38 +55,22 @@ def train(group: Group, config: SensorConfig) -> dict[str, Any]:
         budget = config.memory_budget, "arena", samples, Sample(data.train.shape)
         small = config.freeze_below * config.alpha_0
         choose = budget_choice(net, meta, method, *budget) or (lambda meta: freeze(meta, small))
+        sizes = config.n_shot, config.n_query
         loop = InnerLoop(net, method, second_order=config.second_order)
         outer = Outer(loop, meta, schedule(config), choose)
         return meta_train(
             Log(run, group, config, outer),
-            lambda i: _task(config, data.train, i),
+            lambda i: person_task(data.train, config.seed, i, *sizes, config.rotate),
             lambda: validate(group, net, outer.averaged(), config, data.val),
             samples,
         )
-
-
-def as_json(config: SensorConfig) -> dict[str, Any]:
-    """The settings as a run folder keeps them."""
-    return {
-        name: list(value) if isinstance(value, tuple) else value
-        for name, value in dataclasses.asdict(config).items()
-    }
 
 
 def open_data(config: SensorConfig) -> Data:
     """The windows of a run's people; training and validation see the chosen devices alone, so that
     another device is unseen."""
     recordings = read_all(Path(config.data), config.columns)
-    people = split_people(
-        sorted({person(r.group) for r in recordings}),
-        config.val_people,
-        config.test_people,
-        config.seed,
-    )
-    own = {
-        split: [r for r in recordings if person(r.group) in names]
-        for split, names in people.items()
-    }
+    own = by_split(recordings, config.val_people, config.test_people, config.seed)
     for split, who in (("train", "train"), ("val", "validate")):
         own[split] = [r for r in own[split] if has_device(r.group, config.devices)]
         if not own[split]:
@@ -138,10 +122,6 @@ def start(run: Run, config: SensorConfig, net: Network, data: Data) -> dict[str,
     w = train_pooled(net, net.weights(), data.train, epochs, lr, config.seed)
     run.save("pooled", w, {"epochs": config.pooled_epochs})
     return w
-
-
-def _task(config: SensorConfig, windows: WindowSet, i: int) -> Any:
-    return person_task(windows, config.seed, i, config.n_shot, config.n_query, config.rotate)
 
 
 def validate(
