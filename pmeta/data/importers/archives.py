@@ -11,7 +11,10 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from pmeta.data.importers.pickles import one_line
 
 MOST_MEMBERS = 100_000
 PICTURE_BYTES = 16 * 2**20
@@ -25,6 +28,15 @@ DAMAGED = (
 """What reading a damaged, cut or encrypted archive raises."""
 Members = Iterator[tuple[str, Callable[[], bytes]]]
 """Names, and how to read what is there."""
+
+
+@contextmanager
+def reading(path: Path, otherwise: str) -> Iterator[None]:
+    """Say that an archive cannot be read, and what to do, in place of what its reader raises."""
+    try:
+        yield
+    except DAMAGED as error:
+        raise ValueError(f"cannot read {path} ({one_line(error)}): {otherwise}.") from None
 
 
 def zip_members(path: Path, most: int = PICTURE_BYTES) -> Members:

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from pmeta.data.importers.archives import DAMAGED, tar_members
-from pmeta.data.importers.pickles import load_dict, one_line, text
+from pmeta.data.importers.archives import reading, tar_members
+from pmeta.data.importers.pickles import load_dict, text
 from pmeta.data.importers.write import Picture
 
 # 64, 16 and 20 classes; those not named here are for training.
@@ -82,15 +82,10 @@ def _read(src: Path) -> dict[str, Any]:
                 )
         return {name: load_dict(src / name, needed) for name, needed in NEEDED.items()}
     data: dict[str, bytes] = {}
-    try:
+    with reading(src, "give cifar-100-python.tar.gz or the folder in it"):
         for path, read in tar_members(src, PART_BYTES):
             if Path(path).name in NEEDED:
                 data[Path(path).name] = read()
-    except DAMAGED as error:
-        raise ValueError(
-            f"cannot read {src} ({one_line(error)}): give cifar-100-python.tar.gz or the folder in "
-            "it."
-        ) from None
     missing = [name for name in NEEDED if name not in data]
     if missing:
         raise ValueError(f"{src} has no {', '.join(missing)}: give cifar-100-python.tar.gz.")

@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from pmeta.data.importers.archives import DAMAGED, Members, tar_members
-from pmeta.data.importers.pickles import one_line
+from pmeta.data.importers.archives import Members, reading, tar_members
 from pmeta.data.importers.write import Picture
 
 CLASSES = 200
@@ -45,10 +44,5 @@ def _files(src: Path) -> Members:
         for path in sorted(src.rglob("images/*/*.jpg")):
             yield path.relative_to(src.parent).as_posix(), path.read_bytes
         return
-    try:
+    with reading(src, "give CUB_200_2011.tgz or the folder it unpacks to"):
         yield from tar_members(src)
-    except DAMAGED as error:
-        raise ValueError(
-            f"cannot read {src} ({one_line(error)}): give CUB_200_2011.tgz or the folder it "
-            "unpacks to."
-        ) from None

@@ -9,14 +9,13 @@ from pathlib import Path
 import numpy as np
 
 from pmeta.data.importers.pickles import by_name, load_dict
-from pmeta.data.importers.write import Picture
-from pmeta.data.sources import SPLITS
+from pmeta.data.importers.write import Picture, files_of_splits
 
 
 def from_pickles(src: Path) -> Iterator[Picture]:
     """mini-imagenet-cache-<split>.pkl: {"image_data": (N, 84, 84, 3) uint8, "class_dict": {class:
     rows}}."""
-    for split, path in _there(src, "mini-imagenet-cache-{}.pkl").items():
+    for split, path in files_of_splits(src, "mini-imagenet-cache-{}.pkl").items():
         content = load_dict(path, needed=("image_data", "class_dict"))
         images = content["image_data"]
         if (
@@ -34,7 +33,7 @@ def from_pickles(src: Path) -> Iterator[Picture]:
 def from_csv(src: Path) -> Iterator[Picture]:
     """<split>.csv with the columns filename and label, as Ravi & Larochelle published them, and
     images/<filename>."""
-    for split, path in _there(src, "{}.csv").items():
+    for split, path in files_of_splits(src, "{}.csv").items():
         with open(path, newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
         if not rows or not {"filename", "label"} <= set(rows[0]):
@@ -54,12 +53,3 @@ def from_csv(src: Path) -> Iterator[Picture]:
             )
         for row, name in zip(rows, names, strict=True):
             yield Picture(split, row["label"] or "", name, (src / "images" / name).read_bytes())
-
-
-def _there(src: Path, pattern: str) -> dict[str, Path]:
-    """The files of those splits that are there; at least one must be."""
-    paths = {split: src / pattern.format(split) for split in SPLITS}
-    there = {split: path for split, path in paths.items() if path.is_file()}
-    if not there:
-        raise ValueError(f"{src} has none of {', '.join(path.name for path in paths.values())}.")
-    return there

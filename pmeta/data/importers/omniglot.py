@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from pmeta.data.importers.archives import DAMAGED, zip_members
+from pmeta.data.importers.archives import reading, zip_members
 from pmeta.data.importers.write import Picture
 
 CHARACTERS = {"images_background": 964, "images_evaluation": 659}
@@ -35,7 +35,7 @@ def pictures(src: Path) -> Iterator[Picture]:
     for part, expected in CHARACTERS.items():
         path = src / f"{part}.zip"
         seen: set[str] = set()
-        try:
+        with reading(path, "copy it again"):
             for inside, read in zip_members(path, DRAWING_BYTES):
                 match = re.fullmatch(rf"{part}/([^/]+)/([^/]+)/([^/.][^/]*\.png)", inside)
                 if match:
@@ -43,8 +43,6 @@ def pictures(src: Path) -> Iterator[Picture]:
                     name = f"{alphabet}/{character}"
                     seen.add(name)
                     yield Picture(split_of(part, alphabet, character), name, file, read())
-        except DAMAGED as error:
-            raise ValueError(f"cannot read {path} ({error}): copy it again.") from None
         if len(seen) != expected:
             raise ValueError(
                 f"{part}.zip has {expected} characters, and {path} has {len(seen)}: it is not "

@@ -8,31 +8,22 @@ from pathlib import Path
 import numpy as np
 
 from pmeta.data.importers.pickles import load_dict, load_pickle, text
-from pmeta.data.importers.write import Picture
-from pmeta.data.sources import SPLITS
+from pmeta.data.importers.write import Picture, files_of_splits
 
 
 def pictures(src: Path) -> Iterator[Picture]:
     """<split>_images_png.pkl: a list of PNG files as uint8 arrays; <split>_labels.pkl:
     label_specific, the class of each, and label_specific_str, the names. Names repeat (there are
     two kinds of crane), so the class's number goes first."""
-    splits = [split for split in SPLITS if (src / f"{split}_images_png.pkl").is_file()]
-    if not splits:
-        raise ValueError(
-            f"{src} has none of {', '.join(f'{split}_images_png.pkl' for split in SPLITS)}."
-        )
-    for split in splits:
+    for split, path in files_of_splits(src, "{}_images_png.pkl").items():
         names, labels = _labels(src / f"{split}_labels.pkl")
-        images = load_pickle(src / f"{split}_images_png.pkl")
+        images = load_pickle(path)
         if not isinstance(images, list) or len(images) != len(labels):
-            raise ValueError(
-                f"{src / f'{split}_images_png.pkl'} must be a list of {len(labels)} images, one "
-                "for each label."
-            )
+            raise ValueError(f"{path} must be a list of {len(labels)} images, one for each label.")
         for i, (image, label) in enumerate(zip(images, labels, strict=True)):
             data = np.asarray(image, dtype=np.uint8).tobytes()
             if not data.startswith(b"\x89PNG"):
-                raise ValueError(f"image {i} of {src / f'{split}_images_png.pkl'} is not a PNG.")
+                raise ValueError(f"image {i} of {path} is not a PNG.")
             yield Picture(split, names[label], f"{i:06}.png", data)
 
 

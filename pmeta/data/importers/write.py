@@ -16,7 +16,7 @@ from rich.progress import Progress
 
 from pmeta.base.console import Console
 from pmeta.base.files import cannot_write, read_json
-from pmeta.data.sources import Found, fingerprint, scan
+from pmeta.data.sources import SPLITS, Found, fingerprint, scan
 
 MARK = ".import.json"  # what the folder was made of; the dot hides it from the classes
 
@@ -30,6 +30,15 @@ class Picture(NamedTuple):
     file: str
     # a file's bytes, kept as they are, or (H, W, C) uint8, written as PNG
     content: bytes | np.ndarray
+
+
+def files_of_splits(src: Path, pattern: str) -> dict[str, Path]:
+    """The files of those splits that are there; at least one must be."""
+    paths = {split: src / pattern.format(split) for split in SPLITS}
+    there = {split: path for split, path in paths.items() if path.is_file()}
+    if not there:
+        raise ValueError(f"{src} has none of {', '.join(path.name for path in paths.values())}.")
+    return there
 
 
 def write_pictures(
