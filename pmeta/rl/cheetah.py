@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from pmeta.rl.navigation import Array, check_episodes
+
 if TYPE_CHECKING:
     import mujoco
-
-Array = NDArray[np.float64]
 
 FRAME_SKIP = 5
 """Physics steps of 0.01 s under one action."""
@@ -71,8 +71,6 @@ class CheetahVelocity:
     """What an action is multiplied with before it is clipped to torques of +-1. pytorch-maml-rl has
     0.1: a policy starts with a deviation of 1, and torques as noisy as that cost more than standing
     still."""
-    threads: int = 1
-    """Threads that share the physics of the episodes."""
 
     _model: list = field(default_factory=list, init=False, repr=False, compare=False)
 
@@ -80,16 +78,7 @@ class CheetahVelocity:
     act_size = 6
 
     def __post_init__(self) -> None:
-        if self.horizon < 1:
-            raise ValueError(
-                f"horizon must be at least 1, got {self.horizon}: an episode needs a step."
-            )
-        if not self.action_scale > 0:
-            raise ValueError(
-                f"action scale must be above 0, got {self.action_scale}: the robot could not move."
-            )
-        if self.threads < 1:
-            raise ValueError(f"threads must be at least 1, got {self.threads}.")
+        check_episodes(self.horizon, self.action_scale, "robot")
 
     def sample_tasks(self, n: int, rng: np.random.Generator) -> Array:
         """n target velocities, (n, 1)."""
@@ -127,7 +116,6 @@ class CheetahVelocity:
         # built at first use, so that the environment itself can be sent to another process
         if not self._model:
             model = load_model()
-            self._model.extend([model, [mujoco.MjData(model) for _ in range(self.threads)]])
-        model, data = self._model
-        states, _ = rollout.rollout(model, data, state, control, persistent_pool=self.threads > 1)
+            self._model.extend([model, mujoco.MjData(model)])
+        states, _ = rollout.rollout(*self._model, state, control)
         return states[:, -1]

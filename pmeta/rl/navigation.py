@@ -8,6 +8,16 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 
+def check_episodes(horizon: int, action_scale: float, who: str) -> None:
+    """Raise ValueError where nothing would happen in an episode."""
+    if horizon < 1:
+        raise ValueError(f"horizon must be at least 1, got {horizon}: an episode needs a step.")
+    if not action_scale > 0:
+        raise ValueError(
+            f"action scale must be above 0, got {action_scale}: the {who} could not move."
+        )
+
+
 @dataclass(frozen=True)
 class Navigation:
     """The point starts at 0 and moves by clip(action_scale * action, +-0.1); the reward is minus
@@ -32,14 +42,7 @@ class Navigation:
     act_size = 2
 
     def __post_init__(self) -> None:
-        if self.horizon < 1:
-            raise ValueError(
-                f"horizon must be at least 1, got {self.horizon}: an episode needs a step."
-            )
-        if not self.action_scale > 0:
-            raise ValueError(
-                f"action scale must be above 0, got {self.action_scale}: the point could not move."
-            )
+        check_episodes(self.horizon, self.action_scale, "point")
 
     def sample_tasks(self, n: int, rng: np.random.Generator) -> Array:
         """n goals, (n, 2)."""

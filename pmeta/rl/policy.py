@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from pmeta.base.errors import DivergedError
 from pmeta.network.layers import Weights
-
-Array = NDArray[np.float64]
+from pmeta.rl.navigation import Array
 
 
 class Env(Protocol):

@@ -148,7 +148,6 @@ def test_noise_of_an_untrained_cheetah_costs_less_than_it_could_gain():
     [
         ({"horizon": 0}, "horizon must be at least 1, got 0: an episode needs a step."),
         ({"action_scale": 0.0}, "action scale must be above 0, got 0.0: the robot could not move."),
-        ({"threads": 0}, "threads must be at least 1, got 0."),
     ],
 )
 def test_cheetah_refuses_what_cannot_be_run(settings, message):
