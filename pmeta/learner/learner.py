@@ -1,7 +1,7 @@
 """The whole of p-Meta on any model in a few lines: meta-train, adapt, predict, export."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -26,7 +26,7 @@ from pmeta.method.memory_budget import live_cost
 from pmeta.method.meta_gradient import AnyTask
 from pmeta.method.outer import Outer, Schedule
 from pmeta.method.step_sizes import freeze
-from pmeta.network.layers import Weights
+from pmeta.network.layers import Weights, evaluating
 from pmeta.network.take_in import take_in
 from pmeta.training import workers as processes
 from pmeta.training.evaluate import Summary, summarise
@@ -99,14 +99,9 @@ class Learner:
         self.pixels, self.memory_budget = self._pixels(pixels), str(memory_budget)
         check_budget(self.memory_budget, self.method)
         if for_device:
-            self._check_device(example)
+            with self.evaluating():
+                check_device(model, example[:1], "train it for elsewhere with for_device=False")
         self.choose(0.0)  # a budget that is too small is told now
-
-    def _check_device(self, example: Tensor) -> None:
-        with self.evaluating():
-            check_device(
-                self.net.model, example[:1], "train it for elsewhere with for_device=False"
-            )
 
     def _pixels(self, pixels: bool) -> bool:
         if pixels and len(self.sample_shape) != 3:
@@ -312,17 +307,9 @@ class Learner:
         fitting = budget_choice(*args)
         return fitting or (lambda meta: freeze(meta, freeze_below * self.alpha_0))
 
-    @contextmanager
-    def evaluating(self) -> Iterator[None]:
+    def evaluating(self) -> AbstractContextManager[None]:
         """Dropout and its like off, as on the device."""
-        model = self.net.model
-        training = {m: m.training for m in model.modules()}
-        model.eval()
-        try:
-            yield
-        finally:
-            for m, was in training.items():
-                m.training = was
+        return evaluating(self.net.model)
 
     def _penalty(self, schedule: dict[str, float]) -> dict[str, float]:
         """A memory budget takes the place of lambda."""

@@ -1,5 +1,7 @@
 """What a layer is in any nn.Module (Fig. 2), and a network of such layers."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,6 +14,18 @@ from pmeta.cost.ops import Op
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
 Weights = dict[str, Tensor]
 """Tensors by the names of the model's parameters."""
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Dropout and its like off, as on the device."""
+    training = {m: m.training for m in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for m, was in training.items():
+            m.training = was
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from pmeta.base.conv_shape import ConvShape
-from pmeta.network.layers import BATCH_NORMS, Layer, Network
+from pmeta.network.layers import BATCH_NORMS, Layer, Network, evaluating
 from pmeta.network.trace import trace
 
 
@@ -123,14 +123,8 @@ def _refuse_mixed_samples(model: nn.Module, example: Tensor) -> None:
     if example.is_floating_point():
         numbers = torch.randn(two.shape, generator=torch.Generator().manual_seed(0))
         two = numbers.to(two)
-    training = {m: m.training for m in model.modules()}
-    try:
-        with torch.no_grad():
-            model.eval()
-            alone, both = (tree_leaves(model(x)) for x in (two[:1], two))
-    finally:
-        for m, was in training.items():
-            m.training = was
+    with torch.no_grad(), evaluating(model):
+        alone, both = (tree_leaves(model(x)) for x in (two[:1], two))
     for a, b in zip(alone, both, strict=True):
         if isinstance(a, Tensor) and not _is_first_of(a, b):
             raise ValueError(

@@ -28,26 +28,18 @@ WIDTH = 400
 """Of a picture, in points: near a phone's width, so that text stays readable there."""
 LINE, LETTER = 14, 6.8
 """From one label to the next, and room for one letter of a label, in points."""
-COLORS = {
-    "protonet": "#0072b1",
-    "maml": "#777777",
-    "anil": "#009e73",
-    "boil": "#cc79a7",
-    "maml++": "#56b4e9",
-    "pmeta-lr": "#e69f00",
-    "pmeta": "#d55e00",
+STYLES = {
+    "protonet": ("#0072b1", "P"),
+    "maml": ("#777777", "o"),
+    "anil": ("#009e73", "s"),
+    "boil": ("#cc79a7", "^"),
+    "maml++": ("#56b4e9", "D"),
+    "pmeta-lr": ("#e69f00", "v"),
+    "pmeta": ("#d55e00", "*"),
 }
-"""Of each method in every picture: Okabe and Ito's, which colour-blind people tell apart."""
-MARKERS = {
-    "protonet": "P",
-    "maml": "o",
-    "anil": "s",
-    "boil": "^",
-    "maml++": "D",
-    "pmeta-lr": "v",
-    "pmeta": "*",
-}
-"""A shape for each method beside its colour, for print and for the colour-blind."""
+COLORS, MARKERS = ({name: style[i] for name, style in STYLES.items()} for i in (0, 1))
+"""Of each method in every picture: a colour of Okabe and Ito's, which colour-blind people tell
+apart, and a shape for them and for print."""
 CSS = (Path(__file__).parent / "templates" / "report.css").read_text(encoding="utf-8")
 LIGHT = dict(re.findall(r"--(\w+): (#\w{6})", CSS.partition("@media")[0]))
 """The page's colours by name. No two are the same: a colour in a picture is found by its value."""
