@@ -82,8 +82,7 @@ def score_against_memory(points: Sequence[MethodPoint], what: str) -> Figure:
     figure, axes = canvas(height, right=24 + LETTER * max(at_right, default=0))
     axes.set_xlim(0, largest * factor * 1.02 if largest > 0 else 1)
     axes.set_ylim(around([v for p in points for v in (p.value - p.ci95, p.value + p.ci95)], 0.1))
-    round_numbers(axes.xaxis)
-    round_numbers(axes.yaxis)
+    round_numbers(axes.xaxis, axes.yaxis)
     name_axes(axes, f"peak memory of adaptation ({unit})", on_tasks(what, "unseen tasks"))
     places = [(p.memory_mb * factor, p.value) for p in points]
     _lead_to_paper(axes, points, places)
@@ -179,8 +178,7 @@ def learning_curves(curves: Sequence[Curve], what: str = "accuracy") -> Figure:
     every = [validation for curve in curves for validation in curve.validations]
     axes.set_xlim(0, max(tasks for tasks, _, _ in every) or 1)
     axes.set_ylim(around([v for _, a, c in every for v in (a - c, a + c)], 0.03))
-    round_numbers(axes.xaxis)
-    round_numbers(axes.yaxis)
+    round_numbers(axes.xaxis, axes.yaxis)
     name_axes(axes, "tasks trained on", on_tasks(what, "validation tasks"))
     last = [curve.validations[-1][:2] for curve in curves]
     ends = spread([y for _, y in axes.transData.transform(last)], LINE, 46, height - 28)

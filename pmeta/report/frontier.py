@@ -21,7 +21,6 @@ def frontier_picture(
         axes.plot(x[chosen], y[chosen], "o", color=ACCENT, markersize=9)
     axes.set_xlim(*around([*x, *([budget / 1e3] if budget is not None else [])]))
     axes.set_ylim(0, around(y, 0.15)[1])
-    round_numbers(axes.xaxis)
-    round_numbers(axes.yaxis)
+    round_numbers(axes.xaxis, axes.yaxis)
     name_axes(axes, "arena of an adaptation, kB", "MMACs of a step, one sample")
     return figure

@@ -75,10 +75,11 @@ def rows_axes(axes: Axes, rows: int, low: float, high: float, what: str) -> None
     name_axes(axes, what)
 
 
-def round_numbers(axis: Axis) -> None:
+def round_numbers(*axes: Axis) -> None:
     """About five ticks at round numbers."""
-    axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
+    for axis in axes:
+        axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
 
 
 def name_axes(axes: Axes, x: str, y: str = "") -> None:

@@ -15,8 +15,7 @@ def reliability(shots: Mapping[str, Any]) -> Figure:
     figure, axes = canvas(260)
     axes.set_xlim(0, 100)
     axes.set_ylim(0, 103)
-    round_numbers(axes.xaxis)
-    round_numbers(axes.yaxis)
+    round_numbers(axes.xaxis, axes.yaxis)
     name_axes(axes, "how sure the model is (%)", "right answers (%)")
     axes.plot([0, 100], [0, 100], color=FAINT, lw=1.2, ls=(0, (3, 3)))
     filled = [b for b in shots["bins"] if b["count"]]
