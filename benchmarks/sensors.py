@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from pmeta.data.tasks import Task
 from pmeta.method.inner import InnerLoop
 from pmeta.method.methods import METHODS
 from pmeta.network.layers import Network
@@ -35,7 +36,7 @@ from pmeta.sensors.evaluate import scored
 from pmeta.sensors.pooled import train_pooled
 from pmeta.sensors.restore import export_run, load
 from pmeta.sensors.sets import WindowSet
-from pmeta.sensors.tasks import PersonTask, personal_task
+from pmeta.sensors.tasks import personal_task
 from pmeta.sensors.train import Data, build, open_data, train
 from pmeta.training.own.budget import Sample, arena_of
 from pmeta.training.run_folder import Run
@@ -50,7 +51,7 @@ TRAINED_ON = {"phones": (("phone",), 1.0), "both": ((), 0.3)}
 BUDGET = "33%"
 """Arena of p-Meta, as a share of updating all layers."""
 Row = dict[str, Any]
-Score = Callable[[PersonTask], float]
+Score = Callable[[Task], float]
 
 
 def main() -> None:
@@ -132,7 +133,7 @@ def adapted(folder: Path, method: str) -> tuple[dict[str, Score], dict[str, int]
     loop = InnerLoop(trained.net, trained.config.method_row(), batch=1)
     meta = dataclasses.replace(trained.meta, mask=trained.meta.updates())
 
-    def after(task: PersonTask) -> float:
+    def after(task: Task) -> float:
         return scored(loop.net, loop.adapt(meta, (task.support_x, task.support_y)).w, task)
 
     ways = {method: after, f"{method}, no step": lambda task: scored(loop.net, meta.w, task)}
@@ -167,12 +168,12 @@ def controls_of(config: SensorConfig, data: Data) -> tuple[dict[str, Score], dic
     return ways, {way: size for way in ways for name, size in sizes.items() if name in way}
 
 
-def tuned(net: Network, w: Any, last: bool, rate: float, steps: int, task: PersonTask) -> float:
+def tuned(net: Network, w: Any, last: bool, rate: float, steps: int, task: Task) -> float:
     return controls.fine_tuned(net, w, task, rate, last, steps)[steps]
 
 
 def chosen(
-    net: Network, starts: dict[str, Any], tasks: list[PersonTask], last: bool
+    net: Network, starts: dict[str, Any], tasks: list[Task], last: bool
 ) -> tuple[str, float, int]:
     """The classifier, the step size and the number of steps that do best on these tasks."""
     found = {}

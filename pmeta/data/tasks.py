@@ -23,7 +23,7 @@ SHIFT = -2.0
 
 
 class Task(NamedTuple):
-    """n_way classes, grouped: the samples of label 0 first, then those of label 1, and so on."""
+    """A support and a query set; of pictures by class, label 0 first, then label 1, and so on."""
 
     support_x: torch.Tensor  # (n_way * n_shot, C, H, W) float32, normalised
     support_y: torch.Tensor  # (n_way * n_shot,) int64 in [0, n_way)

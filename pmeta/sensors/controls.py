@@ -5,10 +5,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pmeta.data.tasks import Task
 from pmeta.network.layers import Network, Weights
 from pmeta.network.tape import forward
 from pmeta.sensors.evaluate import balanced_accuracy, scored
-from pmeta.sensors.tasks import PersonTask
 
 RATES = (0.01, 0.03, 0.1, 0.3)
 """Step sizes of fine-tuning to choose from."""
@@ -16,7 +16,7 @@ STEPS = (10, 20)
 """Numbers of steps to choose from."""
 
 
-def prototypes(net: Network, w: Weights, task: PersonTask) -> float:
+def prototypes(net: Network, w: Weights, task: Task) -> float:
     """The class whose mean embedding is nearest, embeddings scaled to length 1 (Snell et al.
     2017)."""
     support, query = (_embedding(net, w, x) for x in (task.support_x, task.query_x))
@@ -27,7 +27,7 @@ def prototypes(net: Network, w: Weights, task: PersonTask) -> float:
 
 
 def fine_tuned(
-    net: Network, w: Weights, task: PersonTask, rate: float, last_layer: bool, most: int
+    net: Network, w: Weights, task: Task, rate: float, last_layer: bool, most: int
 ) -> dict[int, float]:
     """Gradient descent on the whole support set, of the last layer or of all: the accuracy by the
     number of steps, of `STEPS` up to `most`."""

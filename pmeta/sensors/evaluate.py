@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from pmeta.data.tasks import Task
 from pmeta.method.inner import InnerLoop
 from pmeta.method.learned import Meta
 from pmeta.network.layers import Network, Weights
 from pmeta.network.tape import forward
 from pmeta.sensors.config import SensorConfig
 from pmeta.sensors.sets import WindowSet
-from pmeta.sensors.tasks import PersonTask, personal_task
+from pmeta.sensors.tasks import personal_task
 from pmeta.training.evaluate import TaskResult, task_cost
 
 
@@ -27,7 +28,7 @@ def balanced_accuracy(predicted: np.ndarray, y: np.ndarray) -> float:
     return float(np.mean([(predicted[y == c] == c).mean() for c in np.unique(y)]))
 
 
-def scored(net: Network, w: Weights, task: PersonTask) -> float:
+def scored(net: Network, w: Weights, task: Task) -> float:
     """Balanced accuracy of the queries with the weights w."""
     with torch.no_grad():
         output, _ = forward(net, w, task.query_x)

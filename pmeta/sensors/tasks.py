@@ -2,26 +2,16 @@
 
 Task i of a run is a pure function of (seed, i)."""
 
-from typing import NamedTuple
-
 import numpy as np
 import torch
 
+from pmeta.data.tasks import Task
 from pmeta.sensors.sets import WindowSet
-
-
-class PersonTask(NamedTuple):
-    """Support and query are windows of different recordings of one person where there are two."""
-
-    support_x: torch.Tensor  # (n, C, length) float32
-    support_y: torch.Tensor  # (n,) int64
-    query_x: torch.Tensor
-    query_y: torch.Tensor
 
 
 def person_task(
     windows: WindowSet, seed: int, i: int, n_shot: int, n_query: int, rotate: float = 0.0
-) -> PersonTask:
+) -> Task:
     """Task `i` of the run `seed`: n_shot support and n_query query windows of each class.
 
     A class that the person lacks is left out; where there are too few windows, they come again.
@@ -37,12 +27,10 @@ def person_task(
         x = windows.x[rows[chosen]]
         x = x if turn is None else rotated(x, turn)
         parts += [torch.from_numpy(x), torch.from_numpy(windows.y[rows[chosen]])]
-    return PersonTask(*parts)
+    return Task(*parts)
 
 
-def personal_task(
-    windows: WindowSet, group: int, seed: int, i: int, n_shot: int | None
-) -> PersonTask:
+def personal_task(windows: WindowSet, group: int, seed: int, i: int, n_shot: int | None) -> Task:
     """Draw `i` for one group: up to n_shot support windows of each class, none of them twice, and
     every window of the other recordings as a query."""
     random = np.random.Philox(key=np.array([seed, (group << 32) + i], dtype=np.uint64))
@@ -52,7 +40,7 @@ def personal_task(
     chosen = [order[own[order] == c][:n_shot] for c in np.unique(own)]
     rows = support[np.concatenate(chosen)]
     arrays = windows.x[rows], windows.y[rows], windows.x[query], windows.y[query]
-    return PersonTask(*map(torch.from_numpy, arrays))
+    return Task(*map(torch.from_numpy, arrays))
 
 
 def divided(
