@@ -2,36 +2,18 @@
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pmeta.base.errors import DivergedError
 from pmeta.network.layers import Weights
-from pmeta.rl.navigation import Array
+from pmeta.rl.cheetah import CheetahVelocity
+from pmeta.rl.navigation import Array, Navigation
 
-
-class Env(Protocol):
-    """What navigation.py and cheetah.py have in common: N episodes, one a row, in plain values."""
-
-    @property
-    def horizon(self) -> int: ...
-
-    obs_size: int
-    act_size: int
-
-    def sample_tasks(self, n: int, rng: np.random.Generator) -> Array: ...
-
-    def reset(self, tasks: Array, rng: np.random.Generator) -> Array: ...
-
-    def observe(self, state: Array) -> Array: ...
-
-    def step(
-        self, state: Array, tasks: Array, action: Array
-    ) -> tuple[Array, Array, NDArray[np.bool_]]: ...
+Env = Navigation | CheetahVelocity
+"""They step N episodes together, one a row, in plain values."""
 
 
 def forward_stacked(w: Weights, obs: Tensor) -> tuple[Tensor, Tensor]:
