@@ -104,7 +104,7 @@ def build(
         if config.for_device:
             check_device(model, example, "train it for elsewhere with --no-for-device")
     else:
-        model = new_model(config, config.n_way, image, config.norm, generator, config.embedding)
+        model = new_model(config, config.n_way, image, config.norm, generator)
     net = take_in(model.to(device), example.to(device), batch_norm=not config.model)
     if config.model:
         check_outputs(net, config.model, config.n_way)
@@ -145,16 +145,15 @@ def new_model(
     image: tuple[int, int, int],
     norm: str,
     generator: torch.Generator,
-    embedding: str = "plain",
 ) -> torch.nn.Module:
     """The backbone of a run with weights drawn from `generator`."""
     model: torch.nn.Module
-    groups = 1 if isinstance(config, PretrainConfig) else config.groups
+    kind = 1 if isinstance(config, PretrainConfig) else config.groups, norm, config.pool
     if config.backbone == "4conv":
-        model = FourConv(classes, image, config.channels, groups, norm, config.pool, embedding)
+        model = FourConv(classes, image, config.channels, *kind, config.embedding)
     else:
         widths = tuple(config.channels * 2**b for b in range(1, 5))
-        model = ResNet12(classes, image, widths, groups, norm, config.pool)
+        model = ResNet12(classes, image, widths, *kind)
     return initialise(model, generator)
 
 

@@ -32,9 +32,7 @@ class Classifier:
         self.per_epoch = int(images.counts.sum()) // config.batch
         generator = torch.Generator().manual_seed(config.seed)
         crop = (images.shape[0], config.crop_size, config.crop_size)
-        model: Any = new_model(
-            config, len(images.classes), crop, "batch", generator, config.embedding
-        )
+        model: Any = new_model(config, len(images.classes), crop, "batch", generator)
         head, model.fc, model.norm5 = model.fc, nn.Identity(), nn.Identity()
         example = torch.zeros(1, *crop, device=device)
         self.net: Network = take_in(model.to(device), example, batch_norm=True)

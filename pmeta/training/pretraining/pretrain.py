@@ -128,6 +128,6 @@ def without_norms(
     config: PretrainConfig, image: tuple[int, int, int], device: torch.device
 ) -> Network:
     """The network that a pre-training gives, without its head: convs with biases, no norms."""
-    model: Any = new_model(config, 1, image, "none", torch.Generator(), config.embedding)
+    model: Any = new_model(config, 1, image, "none", torch.Generator())
     model.fc = model.norm5 = nn.Identity()
     return take_in(model.to(device), torch.zeros(1, *image, device=device))
