@@ -12,6 +12,11 @@ class LossLog(Log):
 
     scalars = ("loss", "val_loss", *COSTS)
     kept = ("tasks", "val_loss", "val_ci95", *COSTS)
+    line = (
+        "{tasks:>7} tasks  loss {loss:.4f}  val loss {val_loss:.4f} ± {val_ci95:.4f}  "
+        "memory {memory_mb:.2f} MB"
+    )
+    best_line = "best val loss {val_loss:.4f}"
 
     def figures(self, results: list[Any]) -> dict[str, Any]:
         """What the epoch and its validation showed, but for the costs."""
@@ -27,14 +32,3 @@ class LossLog(Log):
 
     def is_better(self, record: dict[str, Any]) -> bool:
         return record["val_loss"] < self.best["val_loss"]
-
-    def line(self, r: dict[str, Any]) -> str:
-        """One line for a validation."""
-        return (
-            f"{r['tasks']:>7} tasks  loss {r['loss']:.4f}  val loss {r['val_loss']:.4f} ± "
-            f"{r['val_ci95']:.4f}  memory {r['memory_mb']:.2f} MB"
-        )
-
-    def best_line(self) -> str:
-        """The best validation so far, for the progress bar."""
-        return f"best val loss {self.best['val_loss']:.4f}"

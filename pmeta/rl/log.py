@@ -26,15 +26,15 @@ class RLLog(Log):
     sums = ("before", "after", "tasks", "kl", "gain", "step", "skipped")
     scalars = ("before", "after", "val_before", "val_after", *COSTS, "kl")
     kept = ("epoch", "tasks", "val_before", "val_after", "val_ci95", *COSTS)
+    score = "val_after"
+    line = (
+        "{epoch:>5} epochs  return {before:.1f} -> {after:.1f}  val {val_before:.1f} -> "
+        "{val_after:.2f} ± {val_ci95:.2f}  memory {memory_mb:.2f} MB"
+    )
+    best_line = "best val {val_after:.1f}"
 
-    def status(self) -> str:
-        """The line beside the progress bar."""
-        parts = [f"return {self._mean('before'):.1f} -> {self._mean('after'):.1f}"]
-        if self.best:
-            parts.append(f"best val {self.best['val_after']:.1f}")
-        if self.cost:
-            parts.append(f"memory {self.cost.memory_mb:.2f} MB")
-        return "  ".join(parts)
+    def so_far(self) -> list[str]:
+        return [f"return {self._mean('before'):.1f} -> {self._mean('after'):.1f}"]
 
     def figures(self, results: list[Any]) -> dict[str, Any]:
         """What the epoch and its validation showed, but for the costs."""
@@ -51,16 +51,5 @@ class RLLog(Log):
             "std": self.outer.meta.w["log_std"].exp().tolist(),
         }
 
-    def is_better(self, record: dict[str, Any]) -> bool:
-        return record["val_after"] > self.best["val_after"]
-
     def about_model(self) -> dict[str, Any]:
         return {}  # a policy has a head and an input of its own
-
-    def line(self, r: dict[str, Any]) -> str:
-        """One line for a validation."""
-        return (
-            f"{r['epoch']:>5} epochs  return {r['before']:.1f} -> {r['after']:.1f}  val "
-            f"{r['val_before']:.1f} -> {r['val_after']:.2f} ± {r['val_ci95']:.2f}  memory "
-            f"{r['memory_mb']:.2f} MB"
-        )

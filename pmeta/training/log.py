@@ -32,6 +32,15 @@ class Log:
     """What TensorBoard shows."""
     kept: tuple[str, ...] = ("tasks", "val_accuracy", "val_ci95", *COSTS)
     """What is known of the best model."""
+    score: str = "val_accuracy"
+    """What the best model is chosen by."""
+    line: str = (
+        "{tasks:>7} tasks  loss {loss:.3f}  train {train_accuracy:.1f} %  "
+        "val {val_accuracy:.2f} ± {val_ci95:.2f} %  memory {memory_mb:.2f} MB"
+    )
+    """Of a validation."""
+    best_line: str = "best val {val_accuracy:.1f} %"
+    """Of the best one so far, beside the progress bar."""
 
     def __init__(
         self,
@@ -115,19 +124,19 @@ class Log:
 
     def status(self) -> str:
         """The line beside the progress bar."""
-        speed = (self.tasks_done - self.first_task) / max(time.monotonic() - self.started, 1e-9)
-        parts = [f"{speed:.1f} tasks/s", f"loss {self._mean('loss'):.3f}"]
+        parts = self.so_far()
         if self.best:
-            parts.append(self.best_line())
+            parts.append(self.best_line.format(**self.best))
         if self.cost:
             parts.append(f"memory {self.cost.memory_mb:.2f} MB")
         if self.skipped:
             parts.append(f"[red]{self.skipped} tasks skipped[/red]")
         return "  ".join(parts)
 
-    def best_line(self) -> str:
-        """The best validation so far, for the progress bar."""
-        return f"best val {self.best['val_accuracy']:.1f} %"
+    def so_far(self) -> list[str]:
+        """What the tasks of this epoch have shown."""
+        speed = (self.tasks_done - self.first_task) / max(time.monotonic() - self.started, 1e-9)
+        return [f"{speed:.1f} tasks/s", f"loss {self._mean('loss'):.3f}"]
 
     def _mean(self, key: str) -> float:
         tasks = self.since_epoch["tasks"]
@@ -168,7 +177,7 @@ class Log:
 
     def is_better(self, record: dict[str, Any]) -> bool:
         """Whether a validation is better than the best before it."""
-        return record["val_accuracy"] > self.best["val_accuracy"]
+        return record[self.score] > self.best[self.score]
 
     def about_model(self) -> dict[str, Any]:
         """What a checkpoint says of its network."""
@@ -190,16 +199,9 @@ class Log:
         self._show(record)
         self.checkpoint(now=True)
 
-    def line(self, r: dict[str, Any]) -> str:
-        """One line for a validation."""
-        return (
-            f"{r['tasks']:>7} tasks  loss {r['loss']:.3f}  train {r['train_accuracy']:.1f} %  "
-            f"val {r['val_accuracy']:.2f} ± {r['val_ci95']:.2f} %  memory {r['memory_mb']:.2f} MB"
-        )
-
     def _show(self, r: dict[str, Any]) -> None:
         skipped = f"  [red]{self.skipped} tasks skipped[/red]" if self.skipped else ""
-        self.bar.console.print(self.line(r) + skipped, highlight=False, soft_wrap=True)
+        self.bar.console.print(self.line.format(**r) + skipped, highlight=False, soft_wrap=True)
         if self.board:
             for key in self.scalars:
                 self.board.add_scalar(key, r[key], r["tasks"])
