@@ -36,10 +36,8 @@ class Method:
         return self.clip_ratio_fw if clipped else None
 
     def __post_init__(self) -> None:
-        for flag, rho in (
-            ("clip_ratio_fw", self.clip_ratio_fw),
-            ("clip_ratio_bw", self.clip_ratio_bw),
-        ):
+        for flag in ("clip_ratio_fw", "clip_ratio_bw"):
+            rho = getattr(self, flag)
             if rho is not None and not 0 <= rho < 1:
                 raise ValueError(
                     f"clip ratio rho must be in [0, 1), got {flag}={rho}: at 1 no channel is left "

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import tyro
 
 from pmeta.reproduce.cells import FIGURE5, NAMES, TABLES, Cell
+from pmeta.training.settings import check_counts
 
 
 @dataclass(frozen=True)
@@ -52,11 +53,8 @@ class ReproduceConfig:
                 "--out names the folder for runs and tables, got none: say where, as in --out "
                 "results."
             )
-        for name in ("tasks", "eval_tasks"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise ValueError(
-                    f"--{name.replace('_', '-')} must be at least 1, got {getattr(self, name)}."
-                )
+        given = (name for name in ("tasks", "eval_tasks") if getattr(self, name) is not None)
+        check_counts(self, *given)
         if self.workers < 0 or not self.seeds or min(self.seeds) < 0:
             raise ValueError(
                 f"--workers and --seeds must not be negative, got {self.workers} and {self.seeds}."

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from pmeta.training.settings import Settings, check_counts, check_not_negative, check_positive
+from pmeta.training.settings import Settings, check, check_counts, check_not_negative
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class RLConfig(Settings):
         super().__post_init__()
         check_counts(self, "epochs", "episodes", "horizon", "cg_iterations", "fisher_episodes")
         check_counts(self, "val_every", "val_tasks")
-        check_positive(self, "action_scale", "max_kl", "aim")
+        check(self, "positive", "action_scale", "max_kl", "aim")
         check_not_negative(self, cg_damping="the damping off")
         if not 0 < self.discount <= 1:
             raise ValueError(

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from pmeta.training.settings import AdamSettings, check_counts, check_positive, check_shares
+from pmeta.training.settings import AdamSettings, check, check_counts
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ class SensorConfig(AdamSettings):
             object.__setattr__(self, name, tuple(getattr(self, name)))  # JSON has lists
         super().__post_init__()
         check_counts(self, "channels", "n_shot", "n_query", "val_draws", "length", "stride")
-        check_positive(self, "pooled_lr")
-        check_shares(self, "rotate")
+        check(self, "positive", "pooled_lr")
+        check(self, "share", "rotate")
         if self.rotate and not self.triples:
             raise ValueError(
                 "--rotate turns sensors of three axes, and --no-triples says that there are none: "
@@ -71,8 +71,7 @@ class SensorConfig(AdamSettings):
             )
         if self.channels % 4:
             raise ValueError(f"--channels are four groups, got {self.channels}: take 24 or so.")
-        if self.pooled_epochs < 0:
-            raise ValueError(f"--pooled-epochs must not be negative, got {self.pooled_epochs}.")
+        check(self, "not negative", "pooled_epochs")
 
 
 NAMED: dict[str, SensorConfig] = {"har-conv1d": SensorConfig()}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pmeta.method.methods import Method
-from pmeta.training.settings import AdamSettings, check_below_one, check_counts, flag
+from pmeta.training.settings import AdamSettings, check, check_counts, flag
 
 
 @dataclass(frozen=True)
@@ -146,9 +146,7 @@ class ImageConfig(AdamSettings):
             )
         if any(n < 1 for name in mixtures for n in self.counts(name)):
             raise ValueError("--train-ways, --train-shots and --val-shots are at least 1 each.")
-        for name in ("train_queries", "most_support", "most_images"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{flag(name)} must not be negative, got {getattr(self, name)}.")
+        check(self, "not negative", "train_queries", "most_support", "most_images")
         if self.embedding != "plain" and self.backbone != "4conv":
             raise ValueError(
                 f"--embedding {self.embedding} is for 4Conv: ResNet12 ends with an average, leave "
@@ -159,7 +157,7 @@ class ImageConfig(AdamSettings):
                 f"--least-area is a share of the picture in (0, 1], got {self.least_area}: 1 turns "
                 "it off."
             )
-        check_below_one(self, "jitter", "other_camera")
+        check(self, "below one", "jitter", "other_camera")
 
     def counts(self, name: str) -> list[int]:
         """The numbers of a comma-separated option, none if it is empty.

@@ -18,7 +18,7 @@ from pmeta.network.layers import Network
 from pmeta.training.config import ImageConfig
 from pmeta.training.evaluate import Summary, TaskResult, evaluate_task, summarise
 from pmeta.training.run_folder import Checkpoint, open_run, restored
-from pmeta.training.settings import check_processes
+from pmeta.training.settings import check_counts, check_processes
 from pmeta.training.train import build, choose_device, fewer_ways, task
 from pmeta.training.workers import Group
 
@@ -69,9 +69,7 @@ class EvaluateConfig(TasksConfig):
     """Of a policy: write a picture of episodes before and after adaptation here."""
 
     def __post_init__(self) -> None:
-        for name in ("tasks", "batch"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise ValueError(f"--{name} must be at least 1, got {getattr(self, name)}.")
+        check_counts(self, *(n for n in ("tasks", "batch") if getattr(self, n) is not None))
         check_processes(self)
 
 

@@ -4,6 +4,7 @@ import dataclasses
 import math
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,8 +48,8 @@ class Settings(ABC):
 
     def __post_init__(self) -> None:
         check_counts(self, "inner_steps", "meta_batch")
-        check_positive(self, "alpha_0", "alpha_lr")
-        check_shares(self, "warm_up", "freeze_at")
+        check(self, "positive", "alpha_0", "alpha_lr")
+        check(self, "share", "warm_up", "freeze_at")
         check_not_negative(self, lam="the penalty off", freeze_below="the threshold off")
         check_processes(self)
         check_budget(self.memory_budget, self.method_row())
@@ -103,8 +104,8 @@ class AdamSettings(Settings):
         super().__post_init__()
         check_counts(self, "tasks", "epoch_tasks")
         check_not_negative(self, lr="the training of weights off")
-        check_positive(self, "attention_lr", "attention_bias_lr")
-        check_below_one(self, "ema")
+        check(self, "positive", "attention_lr", "attention_bias_lr")
+        check(self, "below one", "ema")
 
     def method_row(self) -> Method:
         """The method with what this run changes in it."""
@@ -137,11 +138,20 @@ def check_counts(config: Any, *names: str) -> None:
             raise ValueError(f"{flag(name)} must be at most {most:,}, got {value}.")
 
 
-def check_positive(config: Any, *names: str) -> None:
-    """Raise ValueError for a setting that is not above 0, or not finite."""
+RULES: dict[str, tuple[Callable[[float], bool], str]] = {
+    "positive": (lambda v: 0 < v < math.inf, "must be positive, got {}."),
+    "not negative": (lambda v: 0 <= v < math.inf, "must not be negative, got {}."),
+    "below one": (lambda v: 0 <= v < 1, "must be in [0, 1), got {}: 0 turns it off."),
+    "share": (lambda v: 0 <= v <= 1, "is a share of the training in [0, 1], got {}."),
+}
+
+
+def check(config: Any, rule: str, *names: str) -> None:
+    """Raise ValueError for a setting that breaks one of the RULES."""
+    fits, text = RULES[rule]
     for name in names:
-        if not 0 < getattr(config, name) < math.inf:
-            raise ValueError(f"{flag(name)} must be positive, got {getattr(config, name)}.")
+        if not fits(getattr(config, name)):
+            raise ValueError(f"{flag(name)} {text.format(getattr(config, name))}")
 
 
 def check_not_negative(config: Any, **off: str) -> None:
@@ -150,22 +160,6 @@ def check_not_negative(config: Any, **off: str) -> None:
         value = getattr(config, name)
         if not 0 <= value < math.inf:
             raise ValueError(f"{flag(name)} must not be negative, got {value}: 0 turns {what}.")
-
-
-def check_below_one(config: Any, *names: str) -> None:
-    """Raise ValueError for a setting outside [0, 1), which 0 turns off."""
-    for name in names:
-        value = getattr(config, name)
-        if not 0 <= value < 1:
-            raise ValueError(f"{flag(name)} must be in [0, 1), got {value}: 0 turns it off.")
-
-
-def check_shares(config: Any, *names: str) -> None:
-    """Raise ValueError for a share of the training that is none."""
-    for name in names:
-        value = getattr(config, name)
-        if not 0 <= value <= 1:
-            raise ValueError(f"{flag(name)} is a share of the training in [0, 1], got {value}.")
 
 
 def check_processes(config: Any) -> None:

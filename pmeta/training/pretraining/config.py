@@ -3,13 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from pmeta.training.settings import (
-    check_below_one,
-    check_counts,
-    check_not_negative,
-    check_positive,
-    check_processes,
-)
+from pmeta.training.settings import check, check_counts, check_not_negative, check_processes
 
 CHUNK = 32
 """Images that run through the network at once, and share the statistics of their batch norms."""
@@ -72,13 +66,13 @@ class PretrainConfig:
             raise ValueError(
                 "--embedding signed is for 4Conv: ResNet12 ends with an average, give plain."
             )
-        check_positive(self, "lr")
+        check(self, "positive", "lr")
         if not 0 < self.least_area <= 1:
             raise ValueError(
                 f"--least-area is a share of the image in (0, 1], got {self.least_area}: at 0 "
                 "nothing is seen."
             )
-        check_below_one(self, "jitter", "label_smoothing")
+        check(self, "below one", "jitter", "label_smoothing")
         check_not_negative(self, weight_decay="it off")
         check_processes(self)
 
