@@ -1,4 +1,4 @@
-"""Errors whose message is for the user."""
+"""Errors whose message is for the user, and what is said of the installation."""
 
 FILES = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
 
@@ -14,6 +14,16 @@ class DivergedError(ValueError):
 def how_to_install(extra: str) -> str:
     """The command that brings what an option needs, with the versions that the tests run with."""
     return f"run pip install --constraint constraints.txt '.[{extra}]' in a checkout of pmeta"
+
+
+def own_version() -> str:
+    """The version that is installed; empty where pmeta runs from its sources."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("p-meta")
+    except PackageNotFoundError:
+        return ""
 
 
 def for_user(error: BaseException) -> bool:

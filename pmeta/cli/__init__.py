@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from pmeta.base.errors import WorkerDiedError, for_user, how_to_install
+from pmeta.base.errors import WorkerDiedError, for_user, how_to_install, own_version
 from pmeta.base.terminal import printable
 
 # name: (module below pmeta.cli, whose main takes the arguments and may return an exit code, help)
@@ -61,7 +61,7 @@ def _dispatch(argv: list[str]) -> int:
         print(usage())
         return 0 if argv else 2
     if argv[0] == "--version":
-        print(f"pmeta {_version()}")
+        print(f"pmeta {own_version() or '(not installed, run from its sources)'}")
         return 0
     if argv[0] not in COMMANDS:
         raise ValueError(
@@ -84,12 +84,3 @@ def usage() -> str:
     head = ["usage: pmeta COMMAND [options]", "", "p-Meta: few-shot adaptation on a small device."]
     end = "pmeta COMMAND --help shows the options of one; pmeta --version the version."
     return "\n".join([*head, "", "commands:", *lines, "", end])
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("p-meta")
-    except PackageNotFoundError:
-        return "(not installed, run from its sources)"

@@ -1,9 +1,9 @@
 """A folder that builds as it is: the engine, the model, an example and the build files."""
 
 import re
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from pmeta.base.errors import own_version
 from pmeta.base.files import cannot_write, make_folder, write_atomically
 from pmeta.device import ENGINE, DeviceModel
 from pmeta.firmware import c_text, fit
@@ -111,19 +111,14 @@ def _values(model: DeviceModel, need: fit.Needs, name: str, target: Target) -> d
         "RAM_NEED": need.ram,
         "FLASH_NEED": need.flash,
     }
+    named = ("board", "machine", "cpu", "flash_bytes", "ram_bytes")
     return {
         **{key: f"{value:,}" for key, value in numbers.items()},
         "MODEL": name,
-        "VERSION": _version(),
-        "BOARD": target.board,
+        "VERSION": own_version() or "0.0.0",
         "TARGET": target.name,
-        "MACHINE": target.machine,
-        "CPU": target.cpu,
-        "VECTORS": f"0x{target.vectors:08x}",
-        "FLASH": f"0x{target.flash:08x}",
-        "RAM": f"0x{target.ram:08x}",
-        "FLASH_BYTES": str(target.flash_bytes),
-        "RAM_BYTES": str(target.ram_bytes),
+        **{name.upper(): str(getattr(target, name)) for name in named},
+        **{name.upper(): f"0x{getattr(target, name):08x}" for name in ("vectors", "flash", "ram")},
         "STACK_BYTES": str(fit.STACK_BYTES),
         "STACK_WITH_SYSTEM": str(2 * fit.STACK_BYTES),
         "DEFINES": f"-DBOARD_SLOT_BYTES={slot}" if room else "",
@@ -135,10 +130,3 @@ def _values(model: DeviceModel, need: fit.Needs, name: str, target: Target) -> d
 def _filled(template: str, values: dict[str, str]) -> str:
     text = (TEMPLATES / template).read_text(encoding="utf-8")
     return re.sub(r"@([A-Z_]+)@", lambda found: values[found[1]], text)
-
-
-def _version() -> str:
-    try:
-        return version("p-meta")
-    except PackageNotFoundError:
-        return "0.0.0"
