@@ -70,10 +70,7 @@ _ATTENTION: dict[str, dict[str, Any]] = {
     "alpha-ch": {"method": "pmeta", "scores": "static"},
 }
 _MORE: dict[str, dict[str, Any]] = {
-    "maml++": {"method": "maml++"},
-    "maml": {"method": "maml"},
-    "anil": {"method": "anil"},
-    "boil": {"method": "boil"},
+    **{method: {"method": method} for method in ("maml++", "maml", "anil", "boil")},
     "sparse-x": {"method": "pmeta", "clip_ratio_fw": 0.3, "clip_ratio_bw": None, "sparse_fw": "x"},
     "sparse-gy": {"method": "pmeta", "clip_ratio_fw": None, "clip_ratio_bw": 0.3, "sparse_bw": "y"},
     "fw0.3": {"method": "pmeta", "clip_ratio_fw": 0.3, "clip_ratio_bw": None},

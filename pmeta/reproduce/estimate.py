@@ -3,6 +3,7 @@
 import dataclasses
 import time
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -32,7 +33,6 @@ class Estimate:
 
     def __init__(self, options: Options):
         self.options = options
-        self.speed = 0.0  # GMACs a second of one process, measured when first needed
         self.calculated: dict[tuple[str, str], float] = {}
 
     def seconds(self, steps: Sequence[Step]) -> list[float]:
@@ -67,16 +67,14 @@ class Estimate:
                     * (2 if training else 1)
                 )
             else:
-                own = gmacs(config, training) / self._calibrated()
+                own = gmacs(config, training) / self.speed
             self.calculated[key] = own / self.options.workers
         return self.calculated[key]
 
-    def _calibrated(self) -> float:
-        if not self.speed:
-            self.speed = calibrate(
-                dataclasses.replace(NAMED["miniimagenet-4conv-5way-1shot"], n_query=5)
-            )
-        return self.speed
+    @cached_property
+    def speed(self) -> float:
+        """GMACs a second of one process, measured when first needed."""
+        return calibrate(dataclasses.replace(NAMED["miniimagenet-4conv-5way-1shot"], n_query=5))
 
 
 def _kind(run: Path) -> str:

@@ -39,10 +39,6 @@ class Options:
     given: Sequence[str] = ()
     workers: int = 1
 
-    @property
-    def tasks_of_evaluation(self) -> int:
-        return self.eval_tasks or SCALES[self.scale].eval_tasks
-
 
 @dataclass(frozen=True)
 class Job:
@@ -167,7 +163,7 @@ def _evaluation(job: Job, data: str, batch: int | None, options: Options) -> Ite
         args = (str(job.run), tasks, path)
         work, label = partial(_locked, job, evaluations.evaluate_policy, args), name
     else:
-        dataset, tasks = options.datasets[data], options.tasks_of_evaluation
+        dataset, tasks = options.datasets[data], options.eval_tasks or scale.eval_tasks
         path = evaluations.path_of(job.run, data, dataset.split, batch)
         config = EvaluateConfig(
             run=str(job.run),
