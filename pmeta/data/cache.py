@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import glob
 import json
 import os
@@ -111,9 +112,7 @@ def _locked(path: Path) -> Iterator[bool]:
     """Whether others are kept out: without locks the work is done twice, not wrongly."""
     with open(path, "w") as file:
         locked = False
-        with contextlib.suppress(ImportError, OSError):
-            import fcntl
-
+        with contextlib.suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_EX)
             locked = True
         yield locked

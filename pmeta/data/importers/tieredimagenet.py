@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from pmeta.data.importers.pickles import load_dict, load_pickle, text
-from pmeta.data.importers.write import Picture, files_of_splits
+from pmeta.data.importers.write import FORBIDDEN, Picture, files_of_splits
 
 
 def pictures(src: Path) -> Iterator[Picture]:
@@ -47,4 +47,4 @@ def _file_name(name: str) -> str:
     >>> _file_name("maillot, tank suit / one-piece")
     'maillot, tank suit _ one-piece'
     """
-    return "".join("_" if c in '/\\\0:*?"<>|' else c for c in name).strip()
+    return "".join("_" if c in FORBIDDEN else c for c in name).strip()

@@ -18,6 +18,8 @@ from pmeta.base.console import Console
 from pmeta.base.files import cannot_write, read_json
 from pmeta.data.sources import SPLITS, Found, fingerprint, scan
 
+FORBIDDEN = frozenset('/\\\0:*?"<>|')
+"""What no name of a picture or of a class has."""
 MARK = ".import.json"  # what the folder was made of; the dot hides it from the classes
 
 
@@ -93,12 +95,8 @@ def _fingerprint(src: Path) -> str:
 def _write(root: Path, picture: Picture) -> None:
     parts = (picture.split, *picture.name.split("/"), picture.file)
     for part in parts:
-        if (
-            part in ("", ".", "..")
-            or part.startswith(".")
-            or any(c in part for c in '/\\\0:*?"<>|')
-            or not part.isprintable()
-        ):
+        strange = part.startswith(".") or any(c in FORBIDDEN for c in part)
+        if not part or strange or not part.isprintable():
             raise ValueError(
                 f"{'/'.join(parts)!r} cannot be the name of a picture here: the source is not what "
                 "it should be."
