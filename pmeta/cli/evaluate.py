@@ -24,9 +24,10 @@ def main(argv: list[str]) -> None:
     config = tyro.cli(
         EvaluateConfig, args=argv, prog="pmeta evaluate", description=EvaluateConfig.__doc__
     )
-    if "env" in open_run(config.run).config():
+    settings = open_run(config.run).config()
+    if "env" in settings:
         return _policy(config)
-    if "pooled_epochs" in open_run(config.run).config():
+    if "pooled_epochs" in settings:
         return evaluate_people(config)
     if config.run in zoo.names() and not config.data:
         raise ValueError(
@@ -68,10 +69,7 @@ def keep(config: EvaluateConfig, found: dict[str, Any]) -> None:
     """Write what was found to the run folder, from which `pmeta report` takes it."""
     if config.run in zoo.names():  # it is no folder
         return
-    asked = (
-        *("data", "split", "n_way", "n_shot", "n_query", "classes", "batch", "seed"),
-        *("tasks",),
-    )
+    asked = ("data", "split", "n_way", "n_shot", "n_query", "classes", "batch", "seed", "tasks")
     words = [str(found[key]) for key in asked if found.get(key) not in (None, "")]
     name = re.sub(r"[^\w.-]+", "_", "-".join(["evaluation", *words]))[-120:]
     write_json(Path(config.run) / f"{name}.json", found)

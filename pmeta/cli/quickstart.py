@@ -13,11 +13,12 @@ from pmeta.method.methods import METHODS
 from pmeta.report import figures
 from pmeta.training import workers
 from pmeta.training.config import NAMED, ImageConfig
-from pmeta.training.evaluate import Summary
 from pmeta.training.restore import EvaluateConfig, evaluate
 from pmeta.training.run_folder import write_json
 from pmeta.training.train import train
 from pmeta.training.workers import Group
+
+FIGURES = ("accuracy", "ci95", "memory_mb", "exact_memory_mb", "gmac", "tasks")
 
 
 @dataclass(frozen=True)
@@ -78,15 +79,8 @@ def quickstart(group: Group, config: QuickstartConfig) -> list[dict[str, Any]]:
         run = run_config(config, method)
         train(group, run)
         _, summary = evaluate(group, EvaluateConfig(run.out, tasks=config.test_tasks))
-        results.append({"method": method, **_figures(summary)})
+        results.append({"method": method, **{key: getattr(summary, key) for key in FIGURES}})
     return results
-
-
-def _figures(summary: Summary) -> dict[str, Any]:
-    return {
-        key: getattr(summary, key)
-        for key in ("accuracy", "ci95", "memory_mb", "exact_memory_mb", "gmac", "tasks")
-    }
 
 
 def finish(config: QuickstartConfig, results: list[dict[str, Any]]) -> None:

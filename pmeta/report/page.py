@@ -1,6 +1,5 @@
 """The page: what was given, in sections from the whole to the single run."""
 
-import dataclasses
 from base64 import b64encode
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from pmeta.report.steps import evolution, largest_of, moments, shares, step_size
 from pmeta.report.tables import difference_picture, differences, entries, notes, score_picture
 from pmeta.report.words import bytes_text, counted, labels, number, unit, with_ci95
 from pmeta.training.config import ImageConfig
+from pmeta.training.run_folder import usual
 
 OPEN = 3
 """So many runs are shown in full; of more, each opens when asked."""
@@ -162,9 +162,9 @@ def _evaluation(run: RunRecord, e: dict[str, Any]) -> list[str]:
 
 def _settings(run: RunRecord) -> list[tuple[str, str, bool]]:
     """Every setting of config.json, and whether it is the default."""
-    usual = {f.name: f.default for f in dataclasses.fields(run.config)}
+    default = usual(run.config)
     given = {name: value for name, value in run.settings.items() if name != "versions"}
     return [
-        (name, "–" if value == "" else str(value), value == usual.get(name))
+        (name, "–" if value == "" else str(value), value == default.get(name))
         for name, value in given.items()
     ]
