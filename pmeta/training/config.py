@@ -69,7 +69,8 @@ class ImageConfig(AdamSettings):
     """Vary training pictures: brightness, contrast and colour times factors within 1 +- this."""
     other_camera: float = 0.0
     """Share of training tasks whose pictures, support and queries alike, look as if taken by
-    another camera: colour channels in another order, some of them negative."""
+    another camera: colour channels in another order, some of them negative, with less contrast
+    and other light."""
     first_order: bool = False
     """Leave the second derivatives out: less time for each task."""
     recompute: bool = False

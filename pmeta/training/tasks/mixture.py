@@ -6,11 +6,13 @@ import numpy as np
 import torch
 
 from pmeta.data.augment import augment
-from pmeta.data.tasks import ImageSet, Task, check_enough, draw_rows, sample_task
+from pmeta.data.tasks import SHIFT, ImageSet, Task, check_enough, draw_rows, sample_task
 from pmeta.training.config import ImageConfig
 
 SIZES, PICTURES, CAMERAS = 1 << 40, 1 << 41, 1 << 42
 """Streams of random bits beside those that draw the tasks."""
+LEAST_CONTRAST = 0.2
+"""Of another camera, as a share of the picture's own."""
 
 
 class Size(NamedTuple):
@@ -62,17 +64,19 @@ def training_task(config: ImageConfig, images: ImageSet, i: int, device: torch.d
 
 
 def _by_another_camera(task: Task, config: ImageConfig, i: int) -> Task:
-    """The task with channels in another order and some of them negative, as often as asked."""
+    """The task with channels in another order, some of them negative, and duller, as often as
+    asked."""
     random = np.random.Philox(key=np.array([config.seed, CAMERAS + i], dtype=np.uint64))
-    whether, *bits = random.random_raw(1 + 2 * task.support_x.shape[1])
+    whether, *bits, contrast, light = random.random_raw(3 + 2 * task.support_x.shape[1])
     if whether * 2.0**-64 >= config.other_camera:
         return task
     order, signs = np.array_split(np.array(bits, dtype=np.uint64), 2)
-    sign = torch.from_numpy(np.where(signs >> np.uint64(63), -1.0, 1.0)).float()
+    sign = np.where(signs >> np.uint64(63), -1.0, 1.0)
     channels = torch.from_numpy(np.argsort(order, kind="stable"))
-    support, queries = (
-        x[:, channels] * sign[:, None, None] for x in (task.support_x, task.query_x)
-    )
+    share = LEAST_CONTRAST + (1 - LEAST_CONTRAST) * float(contrast) * 2.0**-64
+    shift = (1 - share) * SHIFT * (1 - 2 * float(light) * 2.0**-64)  # within what a pixel can be
+    factors = torch.from_numpy(share * sign).float()[:, None, None]
+    support, queries = (x[:, channels] * factors + shift for x in (task.support_x, task.query_x))
     return task._replace(support_x=support, query_x=queries)
 
 

@@ -44,19 +44,40 @@ def test_a_task_depends_on_seed_and_number_alone_and_pictures_are_varied_when_as
 
 def test_as_many_tasks_as_asked_for_are_taken_by_another_camera() -> None:
     config = dataclasses.replace(MIXED, other_camera=0.5)
-    changed = []
+    changed, seen = [], []
     for i in range(60):
         plain, other = (training_task(c, images(), i, CPU) for c in (MIXED, config))
         again = training_task(config, images(), i, CPU)
         assert all(torch.equal(a, b) for a, b in zip(other, again, strict=True))
         changed.append(not torch.equal(plain.support_x, other.support_x))
-        maps = []
-        for before, after in zip(plain[::2], other[::2], strict=True):  # the same camera
-            a, b = before.transpose(0, 1).flatten(1), after.transpose(0, 1).flatten(1)
-            maps.append([[(torch.equal(y, x), torch.equal(y, -x)) for x in a] for y in b])
-            assert all(sum(map(any, row)) == 1 for row in maps[-1])
-        assert maps[0] == maps[1]
+        cameras = [camera(*pair) for pair in zip(plain[::2], other[::2], strict=True)]
+        torch.testing.assert_close(cameras[0], cameras[1], rtol=0, atol=1e-4)  # the same one
+        assert all(x.abs().max() <= 2 for x in other[::2])
+        if changed[-1]:
+            seen.append(cameras[0])
     assert 18 <= sum(changed) <= 42
+    assert len({tuple(order.tolist()) for order, _, _ in seen}) == 6
+    factors = torch.stack([factor for _, factor, _ in seen])  # (cameras, channels)
+    share = factors.abs()
+    torch.testing.assert_close(share.amin(1), share.amax(1), rtol=0, atol=1e-4)
+    assert 0.2 <= share.min() < 0.35
+    assert 0.85 < share.max() <= 1
+    assert 0.3 < (factors < 0).float().mean() < 0.7
+    light = torch.stack([light[0] for _, _, light in seen]) / (2 * (1 - share[:, 0]))
+    assert light.min() < -0.6
+    assert light.max() > 0.6
+
+
+def camera(plain: torch.Tensor, seen: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Of each channel that is seen: which one it was, and its factor and shift. (3,) each"""
+    a, b = (x.transpose(0, 1).flatten(1).double() for x in (plain, seen))
+    a_0, b_0 = a - a.mean(1, keepdim=True), b - b.mean(1, keepdim=True)
+    products = b_0 @ a_0.T  # (seen, plain)
+    alike = products / (b_0.norm(dim=1)[:, None] * a_0.norm(dim=1))
+    order = alike.abs().argmax(1)
+    torch.testing.assert_close(alike.abs().amax(1), torch.ones(3).double(), rtol=0, atol=1e-5)
+    factor = products[torch.arange(3), order] / a_0[order].square().sum(1)
+    return order, factor, b.mean(1) - factor * a.mean(1)[order]
 
 
 def test_one_size_and_no_variation_is_the_task_of_before() -> None:
