@@ -73,13 +73,14 @@ class Expected:
     """What the model gives for a sample."""
     loss: Callable[..., Any]
 
-    def check_task(self, task: Any, name: str = "a task") -> None:
-        """Raise ValueError unless it is a support set and a query set."""
+    def checked(self, task: Any, name: str = "a task") -> Any:
+        """The task; raises ValueError unless it is a support set and a query set."""
         if not isinstance(task, tuple | list) or len(task) != 4:
             got = f"{len(task)} parts" if isinstance(task, tuple | list) else type(task).__name__
             raise ValueError(f"{name} is ({', '.join(PARTS)}), got {got}.")
         for at in (0, 2):
             self.check_set(task[at], task[at + 1], PARTS[at], PARTS[at + 1])
+        return task
 
     def check_set(self, x: Any, y: Any, x_name: str = "x", y_name: str = "y") -> None:
         """Raise ValueError unless these are samples and a target for each."""

@@ -73,14 +73,9 @@ def fit_run(
         loop = dataclasses.replace(learner.loop, second_order=True)
         outer = Outer(loop, learner.meta, schedule(config), learner.choose(config.freeze_below))
         kind = Log if learner.classifies else LossLog
-
-        def checked(i: int) -> AnyTask:
-            learner.expected.check_task(found := task(i), f"task {i}")
-            return found
-
         return meta_train(
             kind(run, group, config, outer),
-            checked,
+            lambda i: learner.expected.checked(task(i), f"task {i}"),
             lambda: results(group, learner, outer.averaged(), unseen),
             len(unseen[0][0]),
         )

@@ -139,8 +139,10 @@ class Learner:
         loop = replace(self.loop, second_order=True)
         outer = Outer(loop, self.meta, plan, self.choose(plan.freeze_below))
         processes.keep_freed_memory()
+        numbered = enumerate(islice(tasks, total))
+        checked = (self.expected.checked(task, f"task {i}") for i, task in numbered)
         shown = track(
-            _batches(self._checked(islice(tasks, total)), meta_batch),
+            _batches(checked, meta_batch),
             "meta-training",
             plan.updates,
             console=Console(stderr=True),
@@ -178,11 +180,10 @@ class Learner:
         also serve several processes. With `workers` above 1 the model and the tasks are sent to
         processes of their own; under torchrun each process takes its part. Returns what is known
         of the best model."""
-        total, unseen = how_many(train_tasks, n_tasks, meta_batch), list(val_tasks)
+        total, given = how_many(train_tasks, n_tasks, meta_batch), enumerate(val_tasks)
+        unseen = [self.expected.checked(task, f"validation task {i}") for i, task in given]
         if not unseen:
             raise ValueError("the best model is chosen on val_tasks, got none: hold some back.")
-        for i, task in enumerate(unseen):
-            self.expected.check_task(task, f"validation task {i}")
         numbered = Numbered(train_tasks, total)
         if workers > 1:
             check_sendable((self, numbered, unseen))
@@ -206,9 +207,8 @@ class Learner:
     def evaluate(self, tasks: Sequence[AnyTask]) -> Summary:
         """Adapt to each task one sample at a time, as a device does: accuracy with CI95, loss,
         memory, MACs, shares of the weights that are updated."""
-        for i, task in enumerate(tasks):
-            self.expected.check_task(task, f"task {i}")
-        return summarise(results(processes.Group(), self, self.meta, tasks))
+        checked = [self.expected.checked(task, f"task {i}") for i, task in enumerate(tasks)]
+        return summarise(results(processes.Group(), self, self.meta, checked))
 
     def adapt(self, x: Tensor, y: Any, batch: int | None = 1) -> Weights:
         """The weights after adapting to a support set, `batch` samples at a time as a small device
@@ -314,11 +314,6 @@ class Learner:
     def _penalty(self, schedule: dict[str, float]) -> dict[str, float]:
         """A memory budget takes the place of lambda."""
         return {**({"lam": 0.0} if self.memory_budget else {}), **schedule}
-
-    def _checked(self, tasks: Iterable[AnyTask]) -> Iterator[AnyTask]:
-        for i, task in enumerate(tasks):
-            self.expected.check_task(task, f"task {i}")
-            yield task
 
     def _advise(self, shown: bool) -> None:
         if shown and self.advice:
