@@ -2,10 +2,10 @@
 
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tokenize import TokenError
-from typing import Any
 
 import numpy as np
 
@@ -23,26 +23,19 @@ MOST_BYTES = 2 << 30
 
 def read_npy(path: Path) -> np.ndarray:
     """The array of a file that numpy.save wrote."""
-
-    def read() -> np.ndarray:
-        with path.open("rb") as file:
-            return np.lib.format.read_array(file, allow_pickle=False)
-
-    return _reading(path, read, "numpy.save")
+    with _reading(path, "numpy.save"), path.open("rb") as file:
+        return np.lib.format.read_array(file, allow_pickle=False)
 
 
 def read_npz(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
     """x (n, *shape), and the labels y (n,): numbers or names; None where the file has none."""
-
-    def read() -> dict[str, np.ndarray]:
+    with _reading(path, "numpy.savez(file, x=samples, y=labels)"):
         with zipfile.ZipFile(path) as archive:
             size = sum(info.file_size for info in archive.infolist())
         if size > MOST_BYTES:
             raise ValueError(f"{size:,} bytes unpacked, more than {MOST_BYTES:,}")
         with np.load(path, allow_pickle=False) as arrays:
-            return {name: arrays[name] for name in arrays.files if name in ("x", "y")}
-
-    found = _reading(path, read, "numpy.savez(file, x=samples, y=labels)")
+            found = {name: arrays[name] for name in arrays.files if name in ("x", "y")}
     if "x" not in found:
         raise ValueError(
             f"{path} should hold samples as x and labels as y: write it again with "
@@ -57,9 +50,11 @@ def read_npz(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
     return x, y
 
 
-def _reading(path: Path, read: Callable[[], Any], how: str) -> Any:
+@contextmanager
+def _reading(path: Path, how: str) -> Iterator[None]:
+    """Say what is wrong with a file, and how to write it, in place of what numpy raises."""
     try:
-        return read()
+        yield
     except OSError as error:
         raise ValueError(
             f"cannot read {path} ({error.strerror or error}): give a file that {how} wrote."

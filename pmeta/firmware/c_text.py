@@ -48,12 +48,8 @@ def model_facts(name: str, data: bytes, model: DeviceModel) -> dict[str, int | s
 
 def model_h(facts: dict[str, int | str]) -> str:
     """model.h: the array, and what the model takes as macros."""
-    macros = "\n".join(
-        f'#define MODEL_{name.upper()} "{value}"'
-        if isinstance(value, str)
-        else f"#define MODEL_{name.upper()} {value}"
-        for name, value in facts.items()
-    )
+    shown = {name: f'"{v}"' if isinstance(v, str) else v for name, v in facts.items()}
+    macros = "\n".join(f"#define MODEL_{name.upper()} {v}" for name, v in shown.items())
     return (
         "/* The model of model.c, and the bytes that it takes. Made by pmeta. */\n"
         "#ifndef MODEL_H\n#define MODEL_H\n#include <stdint.h>\n\n"
@@ -81,10 +77,9 @@ def samples_c(support: np.ndarray, labels: np.ndarray, query: np.ndarray) -> str
     ]
     if labels.ndim == 1:
         numbers = ", ".join(str(int(label)) for label in labels)
+        kind = "uint8_t" if int(labels.max()) < 256 else "uint32_t"
         parts += [
-            f"static const uint8_t label[{len(labels)}] = {{{numbers}}};"
-            if int(labels.max()) < 256
-            else f"static const uint32_t label[{len(labels)}] = {{{numbers}}};",
+            f"static const {kind} label[{len(labels)}] = {{{numbers}}};",
             "uint32_t samples_label(uint32_t i) { return label[i]; }",
         ]
     else:
