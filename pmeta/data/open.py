@@ -74,7 +74,7 @@ def open_files(
                 f"{{train,val,test}}/<class>/<image>."
             )
         shape = (size, size) if size else _own_size(members)
-        depth = channels or (1 if _all_grey(members) else 3)
+        depth = channels or (1 if all(mode in GREY for mode, _ in _headers(members)) else 3)
         _check_space(folder, len(members) * shape[0] * shape[1] * depth)
         decoded = decode_many(members, shape, depth, exact=size is None)
         return _write_groups(file, groups, decoded, (*shape[::-1], depth))
@@ -148,10 +148,6 @@ def _headers(members: list[Member]) -> Iterator[tuple[str, tuple[int, int]]]:
             with open_picture(read(member)) as image:
                 on_its_side = orientation(image) in (5, 6, 7, 8)
                 yield image.mode, (image.size[::-1] if on_its_side else image.size)
-
-
-def _all_grey(members: list[Member]) -> bool:
-    return all(mode in GREY for mode, _ in _headers(members))
 
 
 def _own_size(members: list[Member]) -> tuple[int, int]:

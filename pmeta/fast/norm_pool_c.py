@@ -1,16 +1,19 @@
 """The passes of norm_pool.py by C kernels, for float32 on a CPU."""
 
 import ctypes
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from pmeta.fast.conv_c import empty
 from pmeta.fast.library import call, library
 from pmeta.fast.norm_pool_torch import Normed
 from pmeta.fast.record import kernel
 
 MOST_CHANNELS = 1024
+_image = partial(empty, memory_format=torch.channels_last)
 
 
 def takes(x: Tensor) -> bool:
@@ -24,9 +27,7 @@ def forward(x: Tensor, weight: Tensor, groups: int, eps: float) -> tuple[Tensor,
     """x_hat at the chosen places, its channel means v, the places (0 to 3 of a window), mean, r."""
     b, c, h, w = x.shape
     x_hat = _image(b, c, h // 2, w // 2)
-    place = torch.empty(
-        x_hat.shape, dtype=torch.uint8, device="cpu", memory_format=torch.channels_last
-    )
+    place = _image(*x_hat.shape, dtype=torch.uint8)
     v, mean, r = (x.new_empty(b, c) for _ in range(3))
     _call("np_forward", x, groups, x, weight.sign(), ctypes.c_float(eps), x_hat, place, v, mean, r)
     return x_hat, v, place, mean, r
@@ -56,12 +57,6 @@ def twice(normed: Normed, g: Tensor, m: Tensor, a: Tensor, u: Tensor) -> tuple[T
 def _call(name: str, x: Tensor, groups: int, *arguments: Any) -> None:
     b, c, h, w = x.shape
     call(name, (b, h, w, c, groups), *arguments)
-
-
-def _image(b: int, c: int, h: int, w: int) -> Tensor:
-    return torch.empty(
-        b, c, h, w, dtype=torch.float32, device="cpu", memory_format=torch.channels_last
-    )
 
 
 def _last(t: Tensor) -> Tensor:

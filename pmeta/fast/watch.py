@@ -142,7 +142,9 @@ class _Walk:
                 raise UnwatchableError(value.__name__)
         elif hasattr(value, "__dict__"):
             self._visit_attributes(value)
-        elif not (isinstance(value, weakref.ref) or (callable(value) and _is_pure_type(value))):
+        elif not isinstance(value, weakref.ref) and not (
+            callable(value) and _is_pure(type(value).__module__)
+        ):
             raise UnwatchableError(type(value).__name__)
 
     def _visit_attributes(self, value: Any) -> None:
@@ -198,10 +200,6 @@ class _Walk:
 
 def _is_pure(module: str) -> bool:
     return module.partition(".")[0] in PURE or module.startswith(OURS)
-
-
-def _is_pure_type(value: Any) -> bool:
-    return _is_pure(type(value).__module__)
 
 
 def _contents(cell: types.CellType) -> Any:
