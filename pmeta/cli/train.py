@@ -2,7 +2,6 @@
 
 import dataclasses
 import shlex
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +128,6 @@ def _report(out: str, best: dict[str, Any], model: str = "") -> None:
     )
     print(
         f"best: {reached}, {best['memory_mb']:.2f} MB to adapt (exact: "
-        f"{best['exact_memory_mb']:.2f} MB)",
-        file=sys.stdout,
+        f"{best['exact_memory_mb']:.2f} MB)"
     )
     print(f"kept in {out}/best.safetensors; next: pmeta evaluate {out}{own}")

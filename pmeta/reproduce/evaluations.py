@@ -58,22 +58,16 @@ def evaluate_images(group: Group, config: EvaluateConfig, path: Path) -> None:
         numbers = group.share(range(start, min(start + PART, tasks)))
         results = results + group.gather([result_of(i) for i in numbers])
         if group.rank == 0:
-            _write_part(part, asked, results, before + time.monotonic() - started)
+            rows = [[*r[:4], r.ratios.tolist(), r.loss] for r in results]
+            seconds = before + time.monotonic() - started
+            kept = {"asked": asked, "seconds": seconds, "results": rows}
+            write_atomically(part, json.dumps(kept).encode())
     if group.rank == 0:
         known = {"seconds": round(before + time.monotonic() - started, 1), "layers": layers}
         summary = dataclasses.asdict(summarise(results))
         accuracies = [r.accuracy for r in results]
         write_json(path, {**asked, **known, **summary, "accuracies": accuracies})
         part.unlink(missing_ok=True)
-
-
-def _write_part(
-    part: Path, asked: dict[str, Any], results: list[TaskResult], seconds: float
-) -> None:
-    rows = [[*r[:4], r.ratios.tolist(), r.loss] for r in results]
-    write_atomically(
-        part, json.dumps({"asked": asked, "seconds": seconds, "results": rows}).encode()
-    )
 
 
 def _read_part(part: Path, asked: dict[str, Any]) -> tuple[list[TaskResult], float]:

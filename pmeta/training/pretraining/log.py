@@ -13,6 +13,13 @@ from pmeta.training.pretraining.classifier import Classifier
 from pmeta.training.run_folder import Run
 from pmeta.training.workers import Group
 
+LINE = (
+    "epoch {epoch:>3}  loss {loss:.3f}  train {train_accuracy:.1f} %  nearest centroid "
+    "{val_1shot:.2f} ± {val_1shot_ci95:.2f} % (1-shot) {val_5shot:.2f} ± {val_5shot_ci95:.2f} % "
+    "(5-shot)"
+)
+"""Of a validation."""
+
 
 class PretrainLog:
     """What a pre-training writes and shows. All processes keep it, process 0 writes."""
@@ -63,7 +70,7 @@ class PretrainLog:
             self.run.save("best", {f"w/{name}": t for name, t in w.items()}, self.best)
         self.run.log(record)
         self.lines += 1
-        print(line(record), file=sys.stderr, flush=True)
+        print(LINE.format(**record), file=sys.stderr, flush=True)
         self.checkpoint(now=True)
 
     def checkpoint(self, now: bool = False) -> None:
@@ -80,12 +87,3 @@ class PretrainLog:
         now = time.process_time()
         self.sums["cpu_seconds"] += now - self.cpu
         self.cpu = now
-
-
-def line(r: dict[str, Any]) -> str:
-    """One line for a validation."""
-    return (
-        f"epoch {r['epoch']:>3}  loss {r['loss']:.3f}  train {r['train_accuracy']:.1f} %  nearest "
-        f"centroid {r['val_1shot']:.2f} ± {r['val_1shot_ci95']:.2f} % (1-shot) "
-        f"{r['val_5shot']:.2f} ± {r['val_5shot_ci95']:.2f} % (5-shot)"
-    )
