@@ -107,7 +107,7 @@ def _inside(archive: Path) -> list[Member]:
     stem = re.match(r"[a-z]+", archive.name.lower())
     split = SPLIT_NAMES.get(stem.group()) if stem else None
     # train-00.tar that holds <class>/x.jpg
-    if split and not any(_in_split(m.path) for m in members):
+    if split and not any(_split(m.path.split("/")) for m in members):
         members = [m._replace(path=f"{split}/{m.path}") for m in members]
     return members
 
@@ -168,11 +168,6 @@ def read(member: Member) -> bytes:
         return file.read(member.size)
 
 
-def _in_split(path: str) -> bool:
-    parts = path.split("/")
-    return len(parts) >= 3 and bool(_split(parts))
-
-
 def group(members: Iterable[Member]) -> dict[tuple[str, str], list[Member]]:
     """(split, class) -> its members, all sorted; the split is "" where the source has none.
 
@@ -186,18 +181,19 @@ def group(members: Iterable[Member]) -> dict[tuple[str, str], list[Member]]:
         and all(len(p) >= 3 and not _split(p) for p in parts)
     ):
         parts = {p[1:]: m for p, m in parts.items()}
-    with_splits = any(len(p) >= 3 and _split(p) for p in parts)
+    with_splits = any(_split(p) for p in parts)
     groups: dict[tuple[str, str], list[Member]] = {}
     for p in sorted(parts):
         if not with_splits:
             groups.setdefault(("", "/".join(p[:-1])), []).append(parts[p])
-        elif len(p) >= 3 and _split(p):
+        elif _split(p):
             groups.setdefault((_split(p), "/".join(p[1:-1])), []).append(parts[p])
     return dict(sorted(groups.items()))
 
 
 def _split(path: Sequence[str]) -> str:
-    return SPLIT_NAMES.get(path[0].lower(), "")
+    """The split that a path split/class/file begins with; empty where it does not."""
+    return SPLIT_NAMES.get(path[0].lower(), "") if len(path) >= 3 else ""
 
 
 def split_classes(classes: Iterable[str], seed: int = 0) -> dict[str, list[str]]:
