@@ -88,7 +88,7 @@ class DeviceModel(Description):
         runs only over these; outputs that were meta-trained together stay together in it.
         A file that holds an adapted model learns on only with `again`, and only the same classes.
         """
-        x, y = self._samples(x), self._labels(y)
+        x, y = checked_samples(x, self), self._labels(y)
         if len(x) != len(y) or len(x) == 0:
             raise ValueError(
                 f"a support set has as many labels as samples, at least one, got {len(x)} and "
@@ -165,7 +165,7 @@ class DeviceModel(Description):
         """K steps with a loss of the caller's.
 
         `gradient(i, output)` gives d loss_i / d output, divided by the support size."""
-        x = self._samples(x)
+        x = checked_samples(x, self)
         if self.prototypes:
             raise ValueError("a head from prototypes is made from labels: use adapt.")
         with self._whole_adaptation(len(x)):
@@ -200,7 +200,7 @@ class DeviceModel(Description):
         """The network's output for samples x (n, *input_shape).
 
         It is (n, outputs), or (n, rows, outputs) of episodes."""
-        x = self._samples(x)
+        x = checked_samples(x, self)
         rows = self._m.rows
         out = np.empty((len(x), rows, self._m.outputs // rows), np.float32)
         for sample, scores in zip(x, out, strict=True):
@@ -283,9 +283,6 @@ class DeviceModel(Description):
                 "adapt_with."
             )
         return checked_labels(y, self.outputs)
-
-    def _samples(self, x: np.ndarray) -> np.ndarray:
-        return checked_samples(x, self)
 
 
 def load(path: str | Path, most_work: float = inf) -> DeviceModel:
