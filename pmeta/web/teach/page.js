@@ -262,7 +262,4 @@ class TeachPage {
 }
 
 window.teachPage = new TeachPage(); // for tests, and for the curious in the console
-window.teachPage.start().catch((error) => {
-  at("message").firstChild.textContent = `The page did not start: ${error.message}`;
-  at("message").hidden = false;
-});
+window.teachPage.start().catch((error) => window.teachPage.tell(`The page did not start: ${error.message}`));
