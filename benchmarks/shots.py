@@ -2,15 +2,22 @@
 
     python benchmarks/shots.py RUN --data DIR --ways 2,5,10 --shots 1,5,20 --tasks 200 --out FILE
 
-    python benchmarks/shots.py --drawn-from FILE --picture FILE.svg
+    python benchmarks/shots.py --drawn-from FILE FILE --picture FILE.svg
 
 Every cell has the same tasks with all inner steps, with steps on the head alone, and with none
 (ProtoNet with the same weights). The engine takes one sample at a time.
+
+With --once, blocks of 4Conv that no step updates run once for each picture, in PyTorch, and the
+engine adapts and predicts from what they give: the same but for rounding, in a tenth of the time.
+--check N does the first N tasks of each cell with the whole model in the engine too, and counts
+the predictions that differ.
 """
 
+import copy
 import dataclasses
 import json
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -19,11 +26,18 @@ import numpy as np
 import torch
 import tyro
 from matplotlib.figure import Figure
+from torch import nn
 
 from pmeta.base.files import write_atomically
 from pmeta.compiler.export import export
 from pmeta.data.tasks import SCALE, SHIFT, ImageSet, draw_rows
 from pmeta.device.binding import DeviceModel
+from pmeta.method.learned import Meta
+from pmeta.method.methods import Method
+from pmeta.network.backbones import FourConv
+from pmeta.network.layers import Network
+from pmeta.network.take_in import take_in
+from pmeta.training.own.above import Above
 from pmeta.training.restore import load, open_for, restore
 
 
@@ -52,10 +66,16 @@ class ShotsConfig:
     """Queries of each class."""
     seed: int = 1
     """Of the tasks."""
+    once: bool = False
+    """Run blocks that no step updates once for each picture, in PyTorch."""
+    check: int = 0
+    """With --once, so many tasks of each cell with the whole model too."""
     out: str = ""
     """A JSON file to write."""
-    drawn_from: str = ""
-    """Measure nothing: take the cells of this file, or of the card of a model."""
+    title: str = ""
+    """What the pictures are called above theirs in a drawing."""
+    drawn_from: tuple[str, ...] = ()
+    """Measure nothing: take the cells of these files, or of the card of a model."""
     picture: str = ""
     """A file (.svg or .png) for the accuracy of 5 classes over samples, with and without steps."""
 
@@ -64,15 +84,15 @@ def main() -> None:
     """Run the command."""
     config = tyro.cli(ShotsConfig, description=__doc__)
     if config.drawn_from:
-        found = json.loads(Path(config.drawn_from).read_text())
-        draw(found.get("engine", found)["cells"], config.picture)
+        files = [json.loads(Path(path).read_text()) for path in config.drawn_from]
+        draw([file.get("engine", file) for file in files], config.picture)
         return
     ways, shots = ([int(n) for n in text.split(",")] for text in (config.ways, config.shots))
-    devices, images = prepare(config, max(ways))
+    devices, images, upper = prepare(config, max(ways))
     cells = []
     for way in ways:
         for shot in shots:
-            cell = measure(config, devices, images, way, shot)
+            cell = measure(config, devices, images, upper, way, shot)
             cells.append(cell)
             print(json.dumps(cell), flush=True)
     arenas = {name: device.arena_bytes for name, device in devices.items()}
@@ -81,68 +101,175 @@ def main() -> None:
     if config.out:
         write_atomically(Path(config.out), (json.dumps(found, indent=1) + "\n").encode())
     if config.picture:
-        draw(cells, config.picture)
+        draw([found], config.picture)
 
 
-def draw(cells: list[dict[str, Any]], path: str, way: int = 5) -> None:
-    """Accuracy over the samples of each class, with its CI95."""
-    own = sorted((c for c in cells if c["n_way"] == way), key=lambda c: c["n_shot"])
-    shots = [c["n_shot"] for c in own]
-    figure = Figure(figsize=(5.2, 3), layout="constrained")
-    axes = figure.subplots()
-    for name, label in (("steps", "with inner steps"), ("none", "no step (prototypes)")):
-        mean, ci95 = zip(*(c[name] for c in own), strict=True)
-        axes.errorbar(shots, mean, ci95, label=label, marker="o", capsize=3)
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(shots, [str(n) for n in shots])
-    axes.set_xlabel("photos of each class")
-    axes.set_ylabel(f"accuracy (%), {way} classes")
-    axes.grid(alpha=0.3)
-    axes.legend()
+def draw(measured: list[dict[str, Any]], path: str, way: int = 5) -> None:
+    """Accuracy over the samples of each class, with its CI95; a plot for each kind of pictures."""
+    figure = Figure(figsize=(1.6 + 2.8 * len(measured), 3), layout="constrained")
+    plots = figure.subplots(1, len(measured), squeeze=False)[0]
+    for axes, found in zip(plots, measured, strict=True):
+        own = sorted((c for c in found["cells"] if c["n_way"] == way), key=lambda c: c["n_shot"])
+        shots = [c["n_shot"] for c in own]
+        for name, label in (("steps", "with inner steps"), ("none", "no step (prototypes)")):
+            mean, ci95 = zip(*(c[name] for c in own), strict=True)
+            axes.errorbar(shots, mean, ci95, label=label, marker="o", capsize=3)
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(shots, [str(n) for n in shots])
+        axes.set_title(found.get("title", ""))
+        axes.set_xlabel("pictures of each class")
+        axes.grid(alpha=0.3)
+    plots[0].set_ylabel(f"accuracy (%), {way} classes")
+    plots[0].legend()
     figure.savefig(path)
 
 
-def prepare(config: ShotsConfig, classes: int) -> tuple[dict[str, DeviceModel], ImageSet]:
-    """The model as the engine runs it, once for each variant, and the pictures."""
+Samples = Callable[[np.ndarray], np.ndarray]
+"""From numbers of pictures to what a device reads."""
+
+
+@dataclass(frozen=True)
+class Upper:
+    """The blocks from the first one that a step updates on, in the engine."""
+
+    devices: dict[str, DeviceModel]
+    samples: Samples
+    """What the blocks below give for the pictures of these numbers. (n, C, H, W)"""
+
+
+def prepare(
+    config: ShotsConfig, classes: int
+) -> tuple[dict[str, DeviceModel], ImageSet, Upper | None]:
+    """The model as the engine runs it, once for each variant, the pictures, and the upper part
+    where it is asked for."""
     trained, best = load(config.run, classes)
     image = tuple(best.info["input"])
     fits = dataclasses.replace(trained, n_way=2, n_shot=1, n_query=1)
     images = open_for(fits, config.split, config.data, image)
     net, meta = restore(trained, best.tensors, image, torch.device("cpu"))
+    names, method = config.variants.split(","), trained.method_row()
+    scale, shift = [SCALE] * image[0], [SHIFT] * image[0]
+    reads: dict[str, Any] = {"input_type": "uint8", "scale": scale, "shift": shift}
+    devices = variants(names, net, meta, method, image, reads)
+    upper = cut(config, images, net, meta, method, names) if config.once else None
+    return devices, images, upper
+
+
+def variants(
+    names: list[str],
+    net: Network,
+    meta: Meta,
+    method: Method,
+    sample: tuple[int, ...],
+    reads: dict[str, Any],
+) -> dict[str, DeviceModel]:
+    """A model for each choice of layers that the steps update."""
     is_head = torch.tensor([layer == net.head for layer in net.layers])
     masks = {"steps": meta.mask, "head": meta.mask & is_head, "none": meta.mask & False}
-    scale, shift = [SCALE] * image[0], [SHIFT] * image[0]
-    devices = {}
-    for name in config.variants.split(","):
-        own = dataclasses.replace(meta, mask=masks[name])
-        method = trained.method_row()
-        made = export(net, own, method, image, input_type="uint8", scale=scale, shift=shift)
-        devices[name] = DeviceModel(made.data)
-    return devices, images
+    own = {name: dataclasses.replace(meta, mask=masks[name]) for name in names}
+    return {
+        name: DeviceModel(export(net, part, method, sample, **reads).data)
+        for name, part in own.items()
+    }
+
+
+def cut(
+    config: ShotsConfig,
+    images: ImageSet,
+    net: Network,
+    meta: Meta,
+    method: Method,
+    names: list[str],
+) -> Upper:
+    """The upper part of 4Conv, from the first conv that a step updates on."""
+    convs = [layer.name for layer in net.layers if layer.kind == "conv"]
+    live = [name for name in convs if meta.mask[:, net.index(name)].any()]
+    if not live or live[0] == convs[0]:
+        raise ValueError(f"--once needs blocks that no step updates, {config.run} has none.")
+    whole = copy.deepcopy(net.model)
+    if not isinstance(whole, FourConv):
+        raise ValueError(f"--once is for 4Conv, {config.run} is another network: leave it out.")
+    whole.load_state_dict(meta.w, strict=False)
+    features = run_below(config, images, whole, live[0])
+    first = convs.index(live[0]) + 1
+    for b in range(1, first):
+        delattr(whole, f"conv{b}")
+        delattr(whole, f"norm{b}")
+    whole.blocks = range(first, 5)
+    part = take_in(whole, torch.from_numpy(features[:1]))
+    own = Above(nn.Sequential(), part, meta).narrowed(meta)
+    devices = variants(names, part, own, method, features.shape[1:], {"input_type": "float32"})
+    return Upper(devices, lambda rows: features[rows])
+
+
+def run_below(config: ShotsConfig, images: ImageSet, whole: nn.Module, layer: str) -> np.ndarray:
+    """What `layer` gets of each picture of the split, in the place of the picture."""
+    found: list[torch.Tensor] = []
+    hook = whole.get_submodule(layer).register_forward_pre_hook(
+        lambda _, x: found.append(x[0].clone())
+    )
+    last = int((images.starts + images.counts).max())
+    features = None
+    for start, count in zip(images.starts, images.counts, strict=True):
+        for i in range(start, start + count, 50):
+            rows = slice(i, min(i + 50, start + count))
+            x = torch.from_numpy(np.ascontiguousarray(seen(images.images[rows], config.look)))
+            found.clear()
+            with torch.inference_mode():
+                whole(x.float() * SCALE + SHIFT)
+            if features is None:
+                features = np.zeros((last, *found[0].shape[1:]), np.float32)
+            features[rows] = found[0].numpy()
+    hook.remove()
+    assert features is not None
+    return features
 
 
 def measure(
-    config: ShotsConfig, devices: dict[str, DeviceModel], images: ImageSet, way: int, shot: int
+    config: ShotsConfig,
+    devices: dict[str, DeviceModel],
+    images: ImageSet,
+    upper: Upper | None,
+    way: int,
+    shot: int,
 ) -> dict[str, Any]:
     """One cell: the accuracy of each variant in percent, with CI95, on the same tasks."""
     start, right = time.process_time(), {name: np.zeros(config.tasks) for name in devices}
     labels, queries = np.arange(way).repeat(shot), np.arange(way).repeat(config.queries)
+    differ = checked = 0
+
+    def pixels(rows: np.ndarray) -> np.ndarray:
+        return np.ascontiguousarray(seen(images.images[rows], config.look))
+
     for i in range(config.tasks):
         rows = draw_rows(images, config.seed, i, way, shot, config.queries)
-        support, query = (
-            np.ascontiguousarray(seen(images.images[part.ravel()], config.look))
-            for part in (rows[:, :shot], rows[:, shot:])
-        )
+        support, query = rows[:, :shot].ravel(), rows[:, shot:].ravel()
         for name, device in devices.items():
-            device.adapt(support, labels)
-            right[name][i] = (device.predict(query).labels == queries).mean()
+            if upper is None:
+                found = answers(device, pixels, support, query, labels)
+            else:
+                found = answers(upper.devices[name], upper.samples, support, query, labels)
+            right[name][i] = (found == queries).mean()
+            if upper and i < config.check:
+                whole = answers(device, pixels, support, query, labels)
+                differ, checked = differ + int((found != whole).sum()), checked + len(whole)
     cell: dict[str, Any] = {"n_way": way, "n_shot": shot, "tasks": config.tasks}
     cell["queries"] = config.queries
     for name, accuracy in right.items():
         cell[name] = mean(accuracy)
     if "none" in right:
         cell["gain"] = {n: mean(a - right["none"]) for n, a in right.items() if n != "none"}
+    if checked:
+        cell["checked"], cell["differ"] = checked, differ
     return {**cell, "cpu_seconds": round(time.process_time() - start, 1)}
+
+
+def answers(
+    device: DeviceModel, samples: Samples, support: np.ndarray, query: np.ndarray, y: np.ndarray
+) -> np.ndarray:
+    """The classes of the samples `query` after adaptation to the samples `support`."""
+    device.adapt(samples(support), y)
+    return device.predict(samples(query)).labels
 
 
 def seen(pixels: np.ndarray, look: str) -> np.ndarray:

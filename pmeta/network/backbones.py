@@ -72,7 +72,8 @@ class FourConv(nn.Module):
             raise ValueError(
                 f"4Conv halves the image four times and needs at least 16x16 pixels, got {h}x{w}."
             )
-        for b in range(1, 5):
+        self.blocks = range(1, 5)
+        for b in self.blocks:
             self.add_module(f"conv{b}", _conv(c if b == 1 else channels, channels, 3, norm))
             self.add_module(f"norm{b}", _norm(norm, channels, groups))
         if embedding not in ("plain", "norm", "signed"):
@@ -83,7 +84,7 @@ class FourConv(nn.Module):
         self.fc = nn.Linear(channels * (h // 16) * (w // 16), n_way)
 
     def forward(self, x: Tensor) -> Tensor:  # (B, C, H, W) -> (B, n_way)
-        for b in range(1, 5):
+        for b in self.blocks:
             y = self.get_submodule(f"norm{b}")(self.get_submodule(f"conv{b}")(x))
             slope = 1.0 if b == 4 and self.embedding == "signed" else 0.0
             x = _shrink(self.pool, y, slope)  # (B, channels, H / 2^b, W / 2^b)
