@@ -22,9 +22,9 @@ from torch import nn
 
 import pmeta
 from pmeta.base.files import write_atomically
+from pmeta.base.number_types import NUMBER_TYPES
 from pmeta.cli.export import export_run
 from pmeta.compiler.export import export
-from pmeta.compiler.packing import CONSTANTS
 from pmeta.data.tasks import SCALE, SHIFT, ImageSet, draw_rows, open_split
 from pmeta.device.binding import DeviceModel
 
@@ -93,10 +93,10 @@ def measure(
     config: ConstantsConfig, images: ImageSet, exported: Callable[[str], bytes]
 ) -> dict[str, Any]:
     """For each type: bytes, accuracy, the difference to float32, and the share of same answers."""
-    files = {kind: exported(kind) for kind in CONSTANTS}
+    files = {kind: exported(kind) for kind in NUMBER_TYPES}
     devices = {kind: DeviceModel(data) for kind, data in files.items()}
     labels, queries = np.arange(5), np.arange(5).repeat(15)
-    answers: dict[str, list[np.ndarray]] = {kind: [] for kind in CONSTANTS}
+    answers: dict[str, list[np.ndarray]] = {kind: [] for kind in NUMBER_TYPES}
     for i in range(config.tasks):
         rows = draw_rows(images, config.seed, i, 5, 1, 15)
         support, query = (
@@ -108,7 +108,7 @@ def measure(
             answers[kind].append(np.array(device.predict(query).labels))
     right = {kind: (np.array(found) == queries).mean(1) for kind, found in answers.items()}
     cells = {}
-    for kind in CONSTANTS:
+    for kind in NUMBER_TYPES:
         same = np.array(answers[kind]) == np.array(answers["float32"])
         cells[kind] = {
             "file_bytes": len(files[kind]),

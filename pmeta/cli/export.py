@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -17,6 +17,7 @@ from pmeta.data.tasks import SCALE, SHIFT
 from pmeta.device import DeviceModel
 from pmeta.device import format as flatfile
 from pmeta.firmware import c_text
+from pmeta.method.methods import Method
 from pmeta.training.calibration import temperatures
 from pmeta.training.own.budget import Sample, export_budget
 from pmeta.training.restore import load, restore
@@ -55,6 +56,10 @@ class ExportConfig:
     constants: Literal["float32", "float16", "int8"] = "float32"
     """How weights that no step updates and the modules of attention stand in the file: float16
     takes half of it, int8 a quarter, with a scale for each filter."""
+    store: Literal["", "float32", "float16", "int8"] = ""
+    """How the device keeps the inputs that weight gradients need until the backward pass: float16
+    takes half of their memory, int8 a quarter. Empty: as in the training (--store there), and in
+    fewer bytes where --memory-budget leaves no other plan."""
     frontier: str = ""
     """File (.png or .svg) for a picture of all plans: arena against computation."""
     quiet: bool = False
@@ -89,6 +94,7 @@ def main(argv: list[str]) -> None:
             budget,
             with_frontier=plans,
             constants=config.constants,
+            store=config.store or None,
         )
     write_atomically(Path(config.out), exported.data)
     if config.c_array:
@@ -97,6 +103,7 @@ def main(argv: list[str]) -> None:
         save_frontier(Path(config.frontier), exported, budget)
     if not config.quiet:
         show(config.out, exported)
+        show_storage(exported)
         show_frontier(exported)
         if not exported.alone and not config.float32:  # a classifier of pictures
             if not flatfile.temperatures(exported.data):
@@ -134,6 +141,7 @@ def export_run(
     memory_budget: int | None = None,
     with_frontier: bool = False,
     constants: str = "float32",
+    store: str | None = None,
 ) -> Exported:
     """The best model of a run, compiled; with `classes` that many outputs."""
     if "env" in open_run(run).config():
@@ -141,19 +149,19 @@ def export_run(
             raise ValueError(
                 f"--classes are those of a classifier, and {run} is a policy: leave it out."
             )
-        return _policy(run, batch, memory_budget, with_frontier, constants)
+        return _policy(run, batch, memory_budget, with_frontier, constants, store)
     if "pooled_epochs" in open_run(run).config():
         if memory_budget is not None:
             raise ValueError(f"--memory-budget is for models of pictures, and {run} reads windows.")
         if constants != "float32":
             raise ValueError(f"--constants is for models of pictures, and {run} reads windows.")
-        return _recogniser(run, batch, classes)
+        return _recogniser(run, batch, classes, store)
     trained, best = load(run, classes, model)
     shape = tuple(best.info["input"])
     net, meta = restore(trained, best.tensors, shape, torch.device("cpu"))
     kind, c = "float32" if float32 or len(shape) != 3 else "uint8", shape[0]
     scale, shift = [SCALE] * c, [SHIFT] * c
-    method = trained.method_row()
+    method = _storing(trained.method_row(), store)
     if memory_budget is None:
         own = trained.memory_budget, trained.budget_accounting
         memory_budget = export_budget(net, meta, method, *own, Sample(shape, kind), batch)
@@ -170,29 +178,40 @@ def export_run(
         memory_budget=memory_budget,
         with_frontier=with_frontier,
         constants=constants,
+        store=store,
         temperatures=temperatures(run),
         n_shot=trained.n_shot,
     )
 
 
-def _recogniser(run: str, batch: int | None, classes: int | None) -> Exported:
+def _storing(method: Method, store: str | None) -> Method:
+    """The method with another way to store."""
+    return replace(method, store=store) if store else method
+
+
+def _recogniser(run: str, batch: int | None, classes: int | None, store: str | None) -> Exported:
     """The best model of a run on recordings, which reads float32 windows."""
     from pmeta.sensors.restore import export_run as recogniser  # late: pictures need none
 
     if classes is not None:
         raise ValueError(f"the activities of {run} are those of its training: leave out --classes.")
-    return recogniser(run, batch)
+    return recogniser(run, batch, store)
 
 
 def _policy(
-    run: str, batch: int | None, memory_budget: int | None, with_frontier: bool, constants: str
+    run: str,
+    batch: int | None,
+    memory_budget: int | None,
+    with_frontier: bool,
+    constants: str,
+    store: str | None,
 ) -> Exported:
     """The same for a run on reinforcement learning: a sample is an episode, horizon x observations
     in float32."""
     from pmeta.rl.restore import restore as restore_policy
 
     config, env, net, meta = restore_policy(run)
-    method, shape = config.method_row(), (config.horizon, env.obs_size)
+    method, shape = _storing(config.method_row(), store), (config.horizon, env.obs_size)
     if memory_budget is None:
         own = config.memory_budget, config.budget_accounting
         memory_budget = export_budget(net, meta, method, *own, Sample(shape), batch)
@@ -205,17 +224,25 @@ def _policy(
         memory_budget=memory_budget,
         with_frontier=with_frontier,
         constants=constants,
+        store=store,
     )
+
+
+def show_storage(e: Exported) -> None:
+    """In what the inputs are kept, where it is not float32."""
+    why = ", since no plan with more precision keeps to the memory budget" if e.narrowed else ""
+    if e.store != "float32":
+        print(f"inputs are kept as {e.store} until the backward pass{why}")
 
 
 def show_frontier(e: Exported) -> None:
     """The plans that there are, and what is in the way of the next smaller arena."""
-    table = Table("plan", "arena bytes", "MMACs of a step", "in the way", "its bytes")
-    for column in (1, 2, 4):
+    table = Table("plan", "store", "arena bytes", "MMACs of a step", "in the way", "its bytes")
+    for column in (2, 3, 5):
         table.columns[column].justify = "right"
     for p in e.frontier:
         size, macs = f"{p.arena_bytes:,}", f"{p.macs / 1e6:.1f}"
-        table.add_row(p.passes, size, macs, p.tensor, f"{p.tensor_bytes:,}")
+        table.add_row(p.passes, p.store, size, macs, p.tensor, f"{p.tensor_bytes:,}")
     Console(highlight=False).print(table)
 
 
@@ -224,9 +251,12 @@ def save_frontier(path: Path, e: Exported, budget: int | None) -> None:
     from pmeta.report.frontier import frontier_picture
     from pmeta.report.picture import save
 
-    fitting = [i for i, p in enumerate(e.frontier) if budget is None or p.arena_bytes <= budget]
-    plans = [(p.arena_bytes, p.macs) for p in e.frontier]
-    save(frontier_picture(plans, budget, fitting[0]), path)
+    plans: dict[str, list[tuple[int, int]]] = {}
+    for p in e.frontier:
+        plans.setdefault(p.store, []).append((p.arena_bytes, p.macs))
+    own = plans[e.store]
+    chosen = next(plan for plan in own if budget is None or plan[0] <= budget)
+    save(frontier_picture(plans, budget, chosen), path)
 
 
 def show(path: str, e: Exported) -> None:

@@ -10,14 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pmeta.base.number_types import NUMBER_TYPES
 from pmeta.compiler.assemble import assemble
-from pmeta.compiler.constants import Stored, numbers_of, store
+from pmeta.compiler.constants import Stored, numbers_of
+from pmeta.compiler.constants import store as put_into_file
 from pmeta.compiler.frontier import Point, frontier
 from pmeta.compiler.fuse import split
 from pmeta.compiler.ir import Model, Program
 from pmeta.compiler.lower.program import program
 from pmeta.compiler.memory_plan import fullest_at, in_the_way, macs, place
-from pmeta.compiler.packing import CONSTANTS
 from pmeta.compiler.prototypes import prototypes
 from pmeta.compiler.read_model import read_graph
 from pmeta.compiler.tiling import choose, lay_out
@@ -46,6 +47,10 @@ class Exported:
     alone: tuple[str, ...]
     """Parameters that belong to no layer and that steps update: the engine leaves them to the
     caller."""
+    store: str = "float32"
+    """How inputs are kept from the forward to the backward pass."""
+    narrowed: bool = False
+    """In fewer bytes than the method has it, since the budget leaves no other plan."""
     frontier: tuple[Point, ...] = ()
     """Arena against MACs of the plans that there are, if they were asked for."""
 
@@ -182,6 +187,7 @@ def export(
     memory_budget: int | None = None,
     with_frontier: bool = False,
     constants: str = "float32",
+    store: str | None = None,
 ) -> Exported:
     """Compile a network with its step sizes and attention for the device.
 
@@ -193,16 +199,19 @@ def export(
     `temperatures` are those of the softmax after an adaptation to 1, 2, ... samples of each class,
     and `n_shot` the samples of a class in meta-training; both are passed on in the file.
     `progress` is told what is being done. Weights that no step updates and the modules of attention
-    are written as `constants`: float32, float16 or int8.
+    are written as `constants`: float32, float16 or int8. `store` is how the device keeps inputs
+    until the backward pass: the same three; None: as the method has it, or in fewer bytes where a
+    budget leaves no other plan.
     """
-    if constants not in CONSTANTS:
-        raise ValueError(f"constants must be one of {', '.join(CONSTANTS)}, got {constants!r}.")
+    for name, given in (("constants", constants), ("store", store or method.store)):
+        if given not in NUMBER_TYPES:
+            raise ValueError(f"{name} must be one of {', '.join(NUMBER_TYPES)}, got {given!r}.")
     sample = _Sample(tuple(input_shape), input_type, scale, shift)
     source = _Source(net, meta, method, sample, batch)
     source.check()
     progress("reading the network")
     nodes = read_graph(net.model.eval(), torch.zeros(1, *sample.shape))
-    stored = store(net, meta, method, nodes, source.ever, constants)
+    stored = put_into_file(net, meta, method, nodes, source.ever, constants)
     model = Model(
         nodes,
         split(nodes),
@@ -213,7 +222,10 @@ def export(
         packed=stored.packed,
         convert=input_type == "uint8" and any(-1 in n.inputs and n.kind != "conv" for n in nodes),
     )
-    planned = _plan(model, source, stored.state_bytes, memory_budget, progress)
+    stores = [store] if store else NUMBER_TYPES[NUMBER_TYPES.index(method.store) :]
+    models = [replace(model, store=name) for name in stores]
+    of_budget = models if memory_budget is not None else models[:1]
+    model, planned = _plan(of_budget, source, stored.state_bytes, memory_budget, progress)
     progress("writing the file")
     contents = _contents(source, model, stored, planned)
     facts = contents.facts | ({} if n_shot is None else {"n_shot": n_shot})
@@ -230,27 +242,38 @@ def export(
         macs=tuple(macs(p, model) for p in ran),
         batch=batch,
         alone=source.alone,
-        frontier=frontier(model, source.updates, stored.state_bytes) if with_frontier else (),
+        store=model.store,
+        narrowed=model is not models[0],
+        frontier=tuple(
+            point
+            for model in (models if with_frontier else [])
+            for point in frontier(model, source.updates, stored.state_bytes)
+        ),
     )
 
 
 def _plan(
-    model: Model,
+    models: Sequence[Model],
     source: _Source,
     state_bytes: int,
     budget: int | None,
     progress: Callable[[str], None],
-) -> _Planned:
-    """The fastest programs in the budget, None: in the least arena that costs no time."""
+) -> tuple[Model, _Planned]:
+    """The fastest programs in the budget, None: in the least arena that costs no time.
+
+    Of the models, which differ in what they store, the first whose smallest programs fit."""
     masks = [frozenset[str](), *dict.fromkeys(source.updates)]
     of_steps = [masks.index(live, 1) for live in source.updates]
     if source.scale is not None:
         of_steps.insert(0, len(masks))
-        masks.append(frozenset({model.nodes[-1].name}))
+        masks.append(frozenset({models[0].nodes[-1].name}))
     limit = None if budget is None else budget - state_bytes
-    chosen = [choose(model, live, limit) for live in masks]
-    most = max(size for _, size in chosen)
-    if limit is not None and most > limit:
+    for model in models:
+        chosen = [choose(model, live, limit) for live in masks]
+        most = max(size for _, size in chosen)
+        if limit is None or most <= limit:
+            break
+    else:
         live, (tiling, _) = max(zip(masks, chosen, strict=True), key=lambda plan: plan[1][1])
         tensor, size = in_the_way(program(model, live, tiling))
         raise ValueError(
@@ -267,7 +290,7 @@ def _plan(
         prototypes(model, programs[-1], source.scale)
     for p in programs:
         p.arena_bytes = place(p.buffers, p.end, state_bytes)
-    return _Planned(programs, of_steps)
+    return model, _Planned(programs, of_steps)
 
 
 def check_size(file: int, arena: int) -> None:
@@ -329,6 +352,7 @@ def _facts(source: _Source, model: Model) -> dict[str, Any]:
             name: {"value": meta.w[name].tolist(), "alpha": meta.alpha[:, i].tolist()}
             for name, i in alone.items()
         },
+        **({} if model.store == "float32" else {"store": model.store}),
     }
 
 

@@ -15,6 +15,7 @@ from pmeta.method.methods import Method
 from pmeta.method.prototypes import LOG_SCALE, count_classes, prototype_head
 from pmeta.method.weight_gradient import scale, weight_gradients
 from pmeta.network.layers import Layer, Network, Weights
+from pmeta.network.storage import kept_input
 from pmeta.network.tape import Edits, Kept, forward, unchanged
 
 Loss = Callable[[Any, Any], Tensor]
@@ -194,7 +195,8 @@ class InnerLoop:
         hooks: list[RemovableHandle] = []
         with torch.enable_grad():
             edits = self._edits(gammas, hooks)
-            output, tape = forward(self.net, w, part[0], tied, edits, self.pool_first, kept)
+            how = edits, self.pool_first, kept, self.method.store
+            output, tape = forward(self.net, w, part[0], tied, *how)
             total = _sum_of_losses(self.loss(output, part[1]), len(part[0])) / n
             inputs = [tape[layer.name].y for layer in tied] + [w[name] for name in alone]
             with tape.gate.shut():
@@ -213,7 +215,8 @@ class InnerLoop:
                 gamma_fw = gammas(layer, "fw", stored.seen)
             if self.method.sparse_bw == "w":
                 gamma_bw = gammas(layer, "bw", g_y, stored.share)
-            g_l = weight_gradients(layer, stored.x, g_y, gamma_fw, gamma_bw)  # Eq. 13
+            x = kept_input(self.net, layer, stored.x, self.method.store)
+            g_l = weight_gradients(layer, x, g_y, gamma_fw, gamma_bw)  # Eq. 13
             g_w.update(zip(layer.params, g_l, strict=True))
             scores[layer.name] = (gamma_fw, gamma_bw)
         return g_w, scores

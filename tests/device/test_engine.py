@@ -11,6 +11,7 @@ import sys
 import sysconfig
 import tempfile
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ import torch
 from pmeta import device
 from pmeta.base import native
 from pmeta.method.heads import among
+from pmeta.method.methods import METHODS
 from tests.device.test_constants import with_constants
 from tests.device.test_memory_passes import forced
 from tests.helpers.device_golden import check, reference
@@ -194,6 +196,27 @@ def test_small_files_under_sanitizers(
     constants: str, sanitized: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     c = small_file(constants, monkeypatch)
+    model = c.device()
+    model.restore(replay(c, sanitized["replay"], tmp_path)[0])
+    check(c, model.weights())
+    found = run(sanitized["fuzz"], tmp_path / "model", 300, 20, 1).split()
+    files, opened, ran = int(found[0]), int(found[2]), int(found[4])
+    assert files > opened > 0
+    assert ran > 0
+
+
+@pytest.mark.parametrize("store", ["float16", "int8"])
+@pytest.mark.parametrize(
+    ("kind", "batch"),
+    [("4conv", 1), ("resnet12", 2), ("mlp", 1), ("depthwise-12", 1), ("signal", 2)],
+)
+def test_stored_inputs_under_sanitizers(
+    kind: str, batch: int, store: str, sanitized: dict[str, Path], tmp_path: Path
+) -> None:
+    method = replace(METHODS["pmeta"], store=store)
+    c = case(
+        kind, method, seed=22, raw=kind == "depthwise-12", batch=batch, n=3, steps=1, alpha_0=0.02
+    )
     model = c.device()
     model.restore(replay(c, sanitized["replay"], tmp_path)[0])
     check(c, model.weights())

@@ -140,6 +140,12 @@ LIMITS: list[tuple[str, str, list[int], list[int]]] = [
     ("LAYER_NORM_BW", "channels", [1, BIG], [0, BIG + 1]),
     ("LAYER_NORM_BW", "rows", [1, BIG], [0, BIG + 1]),
     ("ADD", "count", [1], [0]),
+    ("PACK", "channels", [3, BIG], [0, 2, BIG + 1]),
+    ("PACK", "plane", [1], [0, WORDS + 1]),
+    ("PACK", "stored", [0, 5], [6]),
+    ("PACK_ROWS", "plane", [1], [0, WORDS + 1]),
+    ("UNPACK", "channels", [1, BIG], [0, BIG + 1]),
+    ("UNPACK", "plane", [1], [0, WORDS + 1]),
 ]
 
 
