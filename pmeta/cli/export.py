@@ -19,7 +19,7 @@ from pmeta.device import format as flatfile
 from pmeta.firmware import c_text
 from pmeta.method.methods import Method
 from pmeta.training.calibration import temperatures
-from pmeta.training.own.budget import Sample, export_budget
+from pmeta.training.own.budget import Sample, export_budget, share_in_bytes
 from pmeta.training.restore import load, restore
 from pmeta.training.run_folder import open_run
 from pmeta.training.settings import parse_bytes
@@ -161,11 +161,11 @@ def export_run(
     net, meta = restore(trained, best.tensors, shape, torch.device("cpu"))
     kind, c = "float32" if float32 or len(shape) != 3 else "uint8", shape[0]
     scale, shift = [SCALE] * c, [SHIFT] * c
-    method = _storing(trained.method_row(), store)
+    method, sample = _storing(trained.method_row(), store), Sample(shape, kind)
+    own = trained.memory_budget, trained.budget_accounting
     if memory_budget is None:
-        own = trained.memory_budget, trained.budget_accounting
-        memory_budget = export_budget(net, meta, method, *own, Sample(shape, kind), batch)
-    return export(
+        memory_budget = export_budget(net, meta, method, *own, sample, batch)
+    made = export(
         net,
         meta,
         method,
@@ -182,6 +182,7 @@ def export_run(
         temperatures=temperatures(run),
         n_shot=trained.n_shot,
     )
+    return replace(made, trained_for=share_in_bytes(net, meta, *own, sample))
 
 
 def _storing(method: Method, store: str | None) -> Method:
@@ -275,6 +276,8 @@ def show(path: str, e: Exported) -> None:
         f"adaptation; beside it one sample of {e.input_bytes:,} bytes",
         soft_wrap=True,
     )
+    if e.trained_for:
+        console.print(f"trained for {e.trained_for}", soft_wrap=True)
     if e.batch != 1:
         who = f"micro-batches of {e.batch}" if e.batch else "all samples"
         console.print(

@@ -49,6 +49,8 @@ class Exported:
     caller."""
     store: str = "float32"
     """How inputs are kept from the forward to the backward pass."""
+    trained_for: str = ""
+    """The memory budget of the training in words, where it is a share."""
     narrowed: bool = False
     """In fewer bytes than the method has it, since the budget leaves no other plan."""
     frontier: tuple[Point, ...] = ()

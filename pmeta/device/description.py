@@ -123,6 +123,6 @@ class Description:
         if not fits:
             raise EngineError(
                 "the names and shapes in the file do not fit its header: write it again with "
-                "`pmeta export`."
+                "`pmeta export` or `pmeta adapt --save`."
             )
         return found

@@ -398,8 +398,11 @@ def test_a_library_that_another_user_left_is_not_loaded(
         native.find(tmp_path / "sources", "_engine")
 
 
-@pytest.mark.parametrize(("kind", "batch"), [("signal", 2), ("mlp", 1)])
-def test_hostile_files_on_32_bit(kind: str, batch: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "batch", "store"),
+    [("signal", 2, "float32"), ("mlp", 1, "float16"), ("signal", 1, "int8")],
+)
+def test_hostile_files_on_32_bit(kind: str, batch: int, store: str, tmp_path: Path) -> None:
     """Offsets of 30 bits wrap around there."""
     (tmp_path / "x.c").write_text("int main(void) { return 0; }\n")
     flags = (*SANITIZED, "-m32", f"-I{device.ENGINE}", "-w")
@@ -408,5 +411,6 @@ def test_hostile_files_on_32_bit(kind: str, batch: int, tmp_path: Path) -> None:
         pytest.skip("no compiler for 32 bit here (gcc-multilib)")
     files = [PROGRAMS / "fuzz.c", *native.sources(device.ENGINE)]
     subprocess.run([*command, *map(str, files), "-lm"], check=True)
-    (tmp_path / "model").write_bytes(case(kind, "pmeta", seed=22, batch=batch).exported.data)
+    method = replace(METHODS["pmeta"], store=store)
+    (tmp_path / "model").write_bytes(case(kind, method, seed=22, batch=batch).exported.data)
     assert run(tmp_path / "fuzz", tmp_path / "model", 500, 20, 8).endswith("nothing found\n")

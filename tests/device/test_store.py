@@ -33,11 +33,19 @@ def storing(kind: str, method: str, store: str, seed: int, **more: object) -> Ca
 
 def stored_as(c: Case, store: str | None, budget: int | None = None) -> Exported:
     """The case, exported with another storage or a budget."""
-    kind, channels = INPUT_TYPES[c.raw.dtype == np.uint8], c.raw.shape[1]
-    factors = {"scale": [2 / 255] * channels, "shift": [-1.0] * channels}
-    what = c.net, c.meta, c.method, c.raw.shape[1:]
-    more = {"input_type": kind, "batch": c.batch, "memory_budget": budget, "store": store}
-    return export(*what, **factors, **more)  # type: ignore[arg-type]
+    channels = c.raw.shape[1]
+    return export(
+        c.net,
+        c.meta,
+        c.method,
+        c.raw.shape[1:],
+        input_type=INPUT_TYPES[c.raw.dtype == np.uint8],
+        scale=[2 / 255] * channels,
+        shift=[-1.0] * channels,
+        batch=c.batch,
+        memory_budget=budget,
+        store=store,
+    )
 
 
 def distance(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> float:
@@ -48,7 +56,10 @@ def distance(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> float:
 @pytest.mark.parametrize(("method", "batch"), [("maml", 1), ("pmeta", 1), ("pmeta", 3)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_rounded_inputs_equal_pytorch(kind: str, method: str, batch: int, store: str) -> None:
-    same_weights_mostly(lambda seed: storing(kind, method, store, 1 + seed, batch=batch, steps=2))
+    """Steps are smaller than in other golden tests: a number between two steps of the rounding may
+    fall either way, and in the next step moves others."""
+    small = {"batch": batch, "steps": 2, "alpha_0": 0.02}
+    same_weights_mostly(lambda seed: storing(kind, method, store, 1 + seed, **small))
 
 
 @pytest.mark.parametrize("store", STORES)

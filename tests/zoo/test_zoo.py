@@ -224,7 +224,10 @@ def test_a_name_that_is_none(
     small: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["adapt", "miniimagenet", "--support", str(tmp_path)]) == 2
-    error = "a model is a file that pmeta export wrote, or one of miniimagenet-4conv-5way-1shot.\n"
+    error = (
+        "a model is a file that pmeta export or pmeta adapt --save wrote, or one of "
+        "miniimagenet-4conv-5way-1shot.\n"
+    )
     assert capsys.readouterr().err.endswith(error)
 
 

@@ -42,8 +42,8 @@ def open_any(name: str, classes: int, known: Sequence[str]) -> tuple[Path, Devic
     except OSError as error:
         shipped = f", or one of {', '.join(known)}" if zoo.names() else ""
         raise ValueError(
-            f"cannot read {name} ({error.strerror}): a model is a file that pmeta export "
-            f"wrote{shipped}."
+            f"cannot read {name} ({error.strerror}): a model is a file that pmeta export or "
+            f"pmeta adapt --save wrote{shipped}."
         ) from None
     except EngineError as error:
         raise ValueError(f"{name}: {error}") from None

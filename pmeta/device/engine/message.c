@@ -8,13 +8,13 @@ const char *pmeta_message(pmeta_status status)
     case PMETA_NOT_A_MODEL: return "the file is not a pmeta model: write one with `pmeta export`";
     case PMETA_FOREIGN_ENDIAN: return "the file is little-endian and this machine is not";
     case PMETA_OTHER_VERSION:
-        return "the file has another format version than this engine: export it again with the "
+        return "the file has another format version than this engine: write it again with the "
                "same release";
     case PMETA_TRUNCATED: return "the file ends before the length in its header: copy it again";
     case PMETA_CHECKSUM:
         return "the checksum does not fit: the file was changed or damaged, copy it again";
     case PMETA_CORRUPT:
-        return "the file holds an offset, a size or an instruction that does not fit: export it "
+        return "the file holds an offset, a size or an instruction that does not fit: write it "
                "again";
     case PMETA_ALIGNMENT:
         return "file, arena and float32 samples must start at addresses that 4 divides";

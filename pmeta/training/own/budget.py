@@ -58,6 +58,15 @@ def budget_bytes(
     return int(share * maml_bytes(net, meta, accounting, samples, sample))
 
 
+def share_in_bytes(net: Network, meta: Meta, budget: str, accounting: str, sample: Sample) -> str:
+    """A share of the arena in words; empty where the budget is none."""
+    share = parse_share(budget) if accounting == "arena" else None
+    if share is None:
+        return ""
+    whole = maml_bytes(net, meta, accounting, 1, sample)
+    return f"{budget} of the {whole:,} bytes that MAML takes, {int(share * whole):,} bytes"
+
+
 def maml_bytes(net: Network, meta: Meta, accounting: str, samples: int, sample: Sample) -> int:
     """What updating all layers in every step takes."""
     maml = METHODS["maml"]

@@ -286,7 +286,7 @@ export class Model {
       const named = facts.state.every((entry) => typeof entry.name === "string");
       if (sizes && fits && named && state <= this.stateBytes && this.stateBytes < state + 16) return facts;
     } catch { /* told below */ }
-    throw new PmetaError("the names and shapes in the file do not fit its header: write it again with pmeta export.");
+    throw new PmetaError("the names and shapes in the file do not fit its header: write it again with pmeta export or pmeta adapt --save.");
   }
 }
 

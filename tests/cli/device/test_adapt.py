@@ -352,7 +352,9 @@ def test_mistakes_with_files(model: Path, pictures: Path, refused: Callable[...,
     refused(
         "0.png: the file is not a pmeta model", pictures / "support" / "ant" / "0.png", *support
     )
-    refused("(Is a directory): a model is a file that pmeta export wrote", pictures, *support)
+    refused(
+        "(Is a directory): a model is a file that pmeta export or pmeta adapt", pictures, *support
+    )
     refused("nowhere (No such file or directory): a model is", pictures / "nowhere", *support)
     refused(
         "(Is a directory): make room there, or choose another place.",
