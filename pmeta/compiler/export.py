@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from pmeta.base.number_types import NUMBER_TYPES
+from pmeta.compiler.arena_layout import fullest_at, in_the_way, macs, place
 from pmeta.compiler.assemble import assemble
 from pmeta.compiler.constants import Stored, numbers_of
 from pmeta.compiler.constants import store as put_into_file
@@ -18,7 +19,6 @@ from pmeta.compiler.frontier import Point, frontier
 from pmeta.compiler.fuse import split
 from pmeta.compiler.ir import Model, Program
 from pmeta.compiler.lower.program import program
-from pmeta.compiler.memory_plan import fullest_at, in_the_way, macs, place
 from pmeta.compiler.prototypes import prototypes
 from pmeta.compiler.read_model import read_graph
 from pmeta.compiler.tiling import choose, lay_out

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from pmeta.compiler.arena_layout import in_the_way, macs
 from pmeta.compiler.ir import Model, Tiling
 from pmeta.compiler.lower.program import program
-from pmeta.compiler.memory_plan import in_the_way, macs
 from pmeta.compiler.tiling import layouts, placed
 
 

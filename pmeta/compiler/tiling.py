@@ -8,13 +8,13 @@ from itertools import product
 from math import prod
 from typing import TypeVar
 
+from pmeta.compiler.arena_layout import live_bytes, place
 from pmeta.compiler.fuse import Stage, Tail
 from pmeta.compiler.ir import Model, Program, Tiling
 from pmeta.compiler.lower.emitter import Emitter
 from pmeta.compiler.lower.program import program
 from pmeta.compiler.lower.rows import block_of
 from pmeta.compiler.lower.stream import blocks
-from pmeta.compiler.memory_plan import live_bytes, place
 
 STRIPS = (128, 64, 32)
 ROWS = (4, 2, 1)

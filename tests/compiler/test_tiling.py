@@ -5,10 +5,10 @@ from math import prod
 import pytest
 import torch
 
+from pmeta.compiler.arena_layout import live_bytes
 from pmeta.compiler.fuse import split
 from pmeta.compiler.ir import Model, Program, Tiling
 from pmeta.compiler.lower.program import program
-from pmeta.compiler.memory_plan import live_bytes
 from pmeta.compiler.read_model import read_graph
 from pmeta.compiler.tiling import _enlarge, _rounds, lay_out, placed
 from tests.helpers.device_models import SHAPES, network

@@ -1,4 +1,4 @@
-"""Where every tensor lies: no two overlap in space and time.
+"""The layout of the arena: where every tensor lies, so that no two overlap in space and time.
 
 Also what a program costs: the layer at which the arena is fullest, and MACs.
 """

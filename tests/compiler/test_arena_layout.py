@@ -5,8 +5,8 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pmeta.compiler.arena_layout import _lowest, live_bytes, place, profile
 from pmeta.compiler.ir import Buffer
-from pmeta.compiler.memory_plan import _lowest, live_bytes, place, profile
 
 uses = st.lists(st.tuples(st.integers(0, 20), st.integers(1, 1000)), min_size=1, max_size=4)
 
