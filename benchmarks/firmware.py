@@ -31,8 +31,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.firmware_models import MODELS
 from pmeta import zoo
 from pmeta.device import DeviceModel
-from pmeta.device.format import FIELDS
 from pmeta.device.instructions import LAYOUTS, RawInstr
+from pmeta.device.model_file import FIELDS
 from pmeta.firmware.example import patterns
 from pmeta.firmware.folder import write_folder
 from pmeta.firmware.targets import TARGETS, Target

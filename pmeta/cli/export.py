@@ -15,7 +15,7 @@ from pmeta.base.files import write_atomically
 from pmeta.compiler.export import Exported, export
 from pmeta.data.tasks import SCALE, SHIFT
 from pmeta.device import DeviceModel
-from pmeta.device import format as flatfile
+from pmeta.device import model_file as flatfile
 from pmeta.firmware import c_text
 from pmeta.method.methods import Method
 from pmeta.training.calibration import temperatures

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pmeta.compiler.ir import Instr, Model, Program, Ref, Unit
-from pmeta.device.format import Geom, RawProgram
 from pmeta.device.instructions import NONE, RawInstr
+from pmeta.device.model_file import Geom, RawProgram
 
 
 @dataclass

@@ -12,8 +12,8 @@ from pmeta.base.number_types import LEAST
 from pmeta.compiler.ir import GammaSource, PackedWeight
 from pmeta.compiler.packing import FLAGS, pack, pack_attention
 from pmeta.compiler.read_model import Node
-from pmeta.device.format import FILE_SPACE, Constants
 from pmeta.device.instructions import NONE
+from pmeta.device.model_file import FILE_SPACE, Constants
 from pmeta.method.attention import has_scores
 from pmeta.method.learned import Meta
 from pmeta.method.methods import Method

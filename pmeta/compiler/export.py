@@ -22,7 +22,7 @@ from pmeta.compiler.lower.program import program
 from pmeta.compiler.prototypes import prototypes
 from pmeta.compiler.read_model import read_graph
 from pmeta.compiler.tiling import choose, lay_out
-from pmeta.device.format import INPUT_TYPES, Contents, write
+from pmeta.device.model_file import INPUT_TYPES, Contents, write
 from pmeta.method.learned import Meta
 from pmeta.method.methods import Method
 from pmeta.method.prototypes import LOG_SCALE

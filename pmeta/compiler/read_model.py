@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from pmeta.device.format import Geom
+from pmeta.device.model_file import Geom
 
 Shape = tuple[int, ...]
 

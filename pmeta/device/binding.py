@@ -14,9 +14,9 @@ from pmeta.base.files import write_atomically
 from pmeta.device import slots
 from pmeta.device.calls import CModel, EngineError, library
 from pmeta.device.description import Description
-from pmeta.device.format import with_state
 from pmeta.device.inputs import checked_labels, checked_samples
 from pmeta.device.interrupt import ASK, interruptible
+from pmeta.device.model_file import with_state
 from pmeta.device.predictions import Predictions
 from pmeta.device.samples import read_many
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pmeta.device.calls import CModel, EngineError
-from pmeta.device.format import INPUT_TYPES, facts, header
+from pmeta.device.model_file import INPUT_TYPES, facts, header
 
 
 def _field(name: str) -> Any:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from pmeta.compiler.export import Exported, export
 from pmeta.data.recordings.windows import Windowing
-from pmeta.device.format import facts, with_facts
+from pmeta.device.model_file import facts, with_facts
 from pmeta.method.learned import Meta
 from pmeta.network.layers import Network
 from pmeta.sensors.config import SensorConfig

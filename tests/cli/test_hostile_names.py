@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from pmeta import cli
-from pmeta.device import format as flatfile
+from pmeta.device import model_file as flatfile
 from tests.helpers.device_models import case
 
 EVIL = "\x1b[2J\x9bcat\x07"

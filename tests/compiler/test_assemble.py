@@ -3,7 +3,7 @@
 from pmeta.compiler.assemble import assemble
 from pmeta.compiler.ir import NOTHING, Buffer, Instr, Model, Program, Ref, Unit, instr
 from pmeta.compiler.read_model import Node
-from pmeta.device.format import Geom
+from pmeta.device.model_file import Geom
 
 GEOM = Geom(2, 1, 1, 2, 1, 1, 1, 1, 1, 1, 0, 0, 1, 1, 1)
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pmeta.compiler.export import Exported, check_size, export
-from pmeta.device import format as flatfile
+from pmeta.device import model_file as flatfile
 from pmeta.device.binding import DeviceModel
 from pmeta.method.attention import clip
 from pmeta.method.methods import METHODS

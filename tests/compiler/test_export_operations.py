@@ -12,7 +12,7 @@ from pmeta.compiler.ir import Model, Program, Tiling
 from pmeta.compiler.lower.program import program
 from pmeta.compiler.read_model import read_graph
 from pmeta.cost.memory import stored_words
-from pmeta.device.format import Geom
+from pmeta.device.model_file import Geom
 from pmeta.method.methods import METHODS
 from pmeta.network.take_in import take_in
 from tests.helpers.device_golden import check_model

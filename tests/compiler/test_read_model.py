@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pmeta.compiler.read_model import read_graph
-from pmeta.device.format import Geom
+from pmeta.device.model_file import Geom
 from pmeta.network.backbones import FourConv, MLPPolicy, ResNet12
 from tests.helpers.device_models import Depthwise, Signal
 

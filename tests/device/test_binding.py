@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pmeta import device
-from pmeta.device import format as flatfile
+from pmeta.device import model_file as flatfile
 from tests.helpers.device_models import case
 
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from pmeta import device
-from pmeta.device import format as flatfile
-from pmeta.device.format import Geom
+from pmeta.device import model_file as flatfile
 from pmeta.device.instructions import RawInstr
+from pmeta.device.model_file import Geom
 from tests.helpers.device_files import (
     ADD,
     IN_FILE,

@@ -10,7 +10,7 @@ import torch
 
 from pmeta import device
 from pmeta.compiler.export import export
-from pmeta.device import format as flatfile
+from pmeta.device import model_file as flatfile
 from pmeta.device.binding import DeviceModel
 from pmeta.method.heads import among
 from pmeta.method.inner import InnerLoop, Loss, cross_entropy

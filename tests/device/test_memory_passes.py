@@ -10,7 +10,7 @@ from pmeta.compiler import tiling
 from pmeta.compiler.arena import Arena
 from pmeta.compiler.export import export
 from pmeta.compiler.ir import Model, Tiling
-from pmeta.device.format import INPUT_TYPES
+from pmeta.device.model_file import INPUT_TYPES
 from tests.device.test_golden import same_weights
 from tests.helpers.device_models import Case, case
 

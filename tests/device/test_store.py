@@ -9,10 +9,10 @@ from torch import nn
 
 from pmeta.compiler.arena import Arena
 from pmeta.compiler.export import Exported, export
-from pmeta.device import format as flatfile
+from pmeta.device import model_file as flatfile
 from pmeta.device.binding import DeviceModel
-from pmeta.device.format import INPUT_TYPES
 from pmeta.device.instructions import RawInstr
+from pmeta.device.model_file import INPUT_TYPES
 from pmeta.method.methods import METHODS
 from pmeta.network.storage import rounded
 from tests.device.test_golden import same_weights, same_weights_mostly

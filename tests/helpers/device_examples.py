@@ -6,8 +6,8 @@ They are written by hand from docs/reference/format.md. A new operation needs an
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from pmeta.device.format import Geom
 from pmeta.device.instructions import LAYOUTS, RawInstr
+from pmeta.device.model_file import Geom
 from tests.helpers.device_files import around, opens
 
 ARENA, MOST = 1 << 20, (1 << 30) - 4

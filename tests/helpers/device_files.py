@@ -10,10 +10,10 @@ import pytest
 
 from pmeta import device
 from pmeta.device import binding
-from pmeta.device import format as flatfile
+from pmeta.device import model_file as flatfile
 from pmeta.device.calls import CModel
-from pmeta.device.format import Constants, Contents, Geom, RawProgram
 from pmeta.device.instructions import RawInstr
+from pmeta.device.model_file import Constants, Contents, Geom, RawProgram
 
 IN_FILE, SAMPLE = flatfile.FILE_SPACE, flatfile.INPUT_SPACE
 INFER = RawProgram(

@@ -7,8 +7,8 @@ import numpy as np
 
 from pmeta.device import binding
 from pmeta.device.calls import CModel
-from pmeta.device.format import Constants, Contents, RawProgram, write
 from pmeta.device.instructions import RawInstr
+from pmeta.device.model_file import Constants, Contents, RawProgram, write
 from tests.helpers.device_files import IN_FILE, SAMPLE
 
 OK, ALIGNMENT, TOO_SMALL, ORDER, LABEL, ARGUMENT, NOT_FINITE, STOPPED = 0, 7, 8, 9, 10, 11, 12, 13

@@ -14,7 +14,7 @@ import pmeta.sensors.train as module
 from pmeta.cli import main
 from pmeta.data.recordings.windows import Windowing
 from pmeta.device.binding import DeviceModel
-from pmeta.device.format import temperatures
+from pmeta.device.model_file import temperatures
 from pmeta.method.inner import InnerLoop
 from pmeta.sensors.config import SensorConfig
 from pmeta.sensors.people import evaluate

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pmeta import cli, device
-from pmeta.device import format as flatfile
+from pmeta.device import model_file as flatfile
 from pmeta.training import calibration
 from pmeta.training.calibration import Bin, Judged, ece, fit_temperature, reliability
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pmeta import device, zoo
-from pmeta.device.format import facts, seal, temperatures, with_facts
+from pmeta.device.model_file import facts, seal, temperatures, with_facts
 from pmeta.web import build
 from tests.device.test_engine_files import slow
 from tests.helpers import node

@@ -11,7 +11,7 @@ import pytest
 
 from pmeta import device, zoo
 from pmeta.cli.device.page import server
-from pmeta.device.format import seal
+from pmeta.device.model_file import seal
 from pmeta.device.samples import read_picture
 from tests.helpers.chromium import Page, find
 from tests.helpers.teaching import arrays, begin, card, message, name, show, teach

@@ -9,7 +9,7 @@ import torch
 
 from pmeta import cli, device, zoo
 from pmeta.data.recordings.files import read_recordings
-from pmeta.device.format import temperatures
+from pmeta.device.model_file import temperatures
 from pmeta.method.inner import InnerLoop
 from pmeta.sensors.restore import export_run, load
 

@@ -14,7 +14,7 @@ from pmeta.compiler.lower.head_parts import HeadParts, head_by_parts
 from pmeta.compiler.lower.recompute import head_again
 from pmeta.compiler.lower.store import Records, flags
 from pmeta.compiler.read_model import Node
-from pmeta.device.format import Geom
+from pmeta.device.model_file import Geom
 
 
 def stage_backward(e: Emitter, s: int, stage: Stage) -> None:

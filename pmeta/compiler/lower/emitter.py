@@ -8,8 +8,8 @@ from pmeta.compiler.fuse import NORMS, Stage, Tail
 from pmeta.compiler.ir import LANES, NOTHING, Buffer, Instr, Model, Ref, Tiling, Unit, instr
 from pmeta.compiler.packing import ITEM
 from pmeta.compiler.read_model import Node, root_of
-from pmeta.device.format import INPUT_SPACE
 from pmeta.device.instructions import NONE
+from pmeta.device.model_file import INPUT_SPACE
 
 
 class Size(NamedTuple):

@@ -11,7 +11,7 @@ from pmeta.compiler.ir import ACTS, NOTHING, Instr, Ref, instr
 from pmeta.compiler.lower.emitter import Emitter
 from pmeta.compiler.lower.store import Records
 from pmeta.compiler.read_model import Node
-from pmeta.device.format import Geom
+from pmeta.device.model_file import Geom
 
 
 class Block(NamedTuple):

@@ -209,7 +209,7 @@ def test_a_lopsided_support_set_is_told(
         "each\n"
     )
     saved = device.load(model)
-    data = device.format.with_facts(model.read_bytes(), {**saved.facts, "n_shot": 5})
+    data = device.model_file.with_facts(model.read_bytes(), {**saved.facts, "n_shot": 5})
     (pictures / "five.pmeta").write_bytes(data)
     assert (
         cli.main(["adapt", str(pictures / "five.pmeta"), "--support", str(pictures / "support")])

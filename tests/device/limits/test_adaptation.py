@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from pmeta.device import binding
-from pmeta.device import format as flatfile
-from pmeta.device.format import Constants, Contents, RawProgram, write
+from pmeta.device import model_file as flatfile
 from pmeta.device.instructions import RawInstr
+from pmeta.device.model_file import Constants, Contents, RawProgram, write
 from tests.helpers.device_files import ADD, IN_FILE, INFER, SAMPLE, with_words, written
 from tests.helpers.device_linear import (
     ALPHA,

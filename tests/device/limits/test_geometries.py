@@ -2,8 +2,8 @@
 
 import pytest
 
-from pmeta.device.format import Geom
 from pmeta.device.instructions import LAYOUTS, NONE
+from pmeta.device.model_file import Geom
 from tests.helpers.device_examples import (
     ARENA,
     AVGPOOL,

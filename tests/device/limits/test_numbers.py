@@ -2,7 +2,7 @@
 
 import pytest
 
-from pmeta.device import format as flatfile
+from pmeta.device import model_file as flatfile
 from pmeta.device.instructions import LAYOUTS, NONE
 from tests.helpers.device_examples import (
     ADD,

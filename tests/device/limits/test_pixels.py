@@ -2,8 +2,8 @@
 
 import pytest
 
-from pmeta.device.format import Geom
 from pmeta.device.instructions import RawInstr
+from pmeta.device.model_file import Geom
 from tests.helpers.device_files import ADD, INFER, SAMPLE, opens, with_geom, written
 
 PIXELS = {"input_type": 1, "input_channels": 3, "input_plane": 8, "arena_bytes": 4096}

@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from pmeta.device import format as flatfile
+from pmeta.device import model_file as flatfile
 from pmeta.device.instructions import NONE
 from tests.helpers.device_files import (
     ADD,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pmeta import device
-from pmeta.device import format as flatfile
+from pmeta.device import model_file as flatfile
 from tests.helpers.device_models import case
 
 DOC = (Path(__file__).parents[2] / "docs" / "reference" / "format.md").read_text()
