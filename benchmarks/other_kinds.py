@@ -47,6 +47,8 @@ class Config:
     """Pictures of a class, at most; glyphs have 30."""
     glyphs: int = 40
     """Classes of glyphs."""
+    first: int = 0
+    """The number of the first of them, to take others."""
 
 
 Pictures = Iterator[tuple[str, int, np.ndarray]]
@@ -67,9 +69,10 @@ def main(argv: list[str]) -> None:
         print(f"{config.out}/{kind}: {count} pictures")
 
 
-def rows(images: ImageSet, most: int, classes: int | None = None) -> Pictures:
-    """The first pictures of each class, and of the first classes."""
-    numbered = zip(images.classes[:classes], images.starts, images.counts, strict=False)
+def rows(images: ImageSet, most: int, classes: slice = slice(None)) -> Pictures:
+    """The first pictures of each of some classes."""
+    of_all = (images.classes, images.starts, images.counts)
+    numbered = zip(*(part[classes] for part in of_all), strict=True)
     for name, start, count in numbered:
         for i in range(min(int(count), most)):
             yield name, i, images.images[start + i]
@@ -79,7 +82,8 @@ def glyphs(config: Config) -> Pictures:
     """Characters as if photographed; their strokes are light in the embedded set."""
     images = open_split("glyphs", "test", SIDE, channels=1)
     random = np.random.Generator(np.random.Philox(0))
-    for name, i, stroke in rows(images, config.each, config.glyphs):
+    taken = slice(config.first, config.first + config.glyphs)
+    for name, i, stroke in rows(images, config.each, taken):
         yield name.split()[0], i, photographed(stroke[..., 0] / 255, random)
 
 

@@ -38,6 +38,7 @@ from pmeta.network.backbones import FourConv
 from pmeta.network.layers import Network
 from pmeta.network.take_in import take_in
 from pmeta.training.own.above import Above
+from pmeta.training.own.budget import Sample, export_budget
 from pmeta.training.restore import load, open_for, restore
 
 
@@ -149,7 +150,10 @@ def prepare(
     net, meta = restore(trained, best.tensors, image, torch.device("cpu"))
     names, method = config.variants.split(","), trained.method_row()
     scale, shift = [SCALE] * image[0], [SHIFT] * image[0]
+    own = trained.memory_budget, trained.budget_accounting
+    budget = export_budget(net, meta, method, *own, Sample(image, "uint8"), batch=1)
     reads: dict[str, Any] = {"input_type": "uint8", "scale": scale, "shift": shift}
+    reads["memory_budget"] = budget
     devices = variants(names, net, meta, method, image, reads)
     upper = cut(config, images, net, meta, method, names) if config.once else None
     return devices, images, upper

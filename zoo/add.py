@@ -120,8 +120,8 @@ def add_still(config: AddConfig, run: str) -> dict[str, Any]:
     card["evaluation"]["n_query"] = config.n_query
     if config.engine:
         found = json.loads(Path(config.engine).read_text())
-        keys = ("arena_bytes", "outputs", "seed", "cells")
-        card["engine"] = {key: found[key] for key in keys}
+        keys = ("arena_bytes", "outputs", "seed", "once", "cells")
+        card["engine"] = {key: found[key] for key in keys if key in found}
     card["calibration"] = calibration
     folder, cards = Path(config.folder), Path(config.cards)
     make_folder(folder)
