@@ -20,6 +20,7 @@ from pmeta.training import workers
 from pmeta.training.calibration import calibrate
 from pmeta.training.config import NAMED, ImageConfig
 from pmeta.training.evaluate import Summary
+from pmeta.training.own.above import fixed_weights
 from pmeta.training.restore import EvaluateConfig, evaluate, load, open_for, restore
 from pmeta.training.run_folder import Checkpoint, Run, write_checkpoint, write_json
 from pmeta.training.train import choose_device
@@ -128,7 +129,7 @@ def add_still(config: AddConfig, run: str) -> dict[str, Any]:
     make_folder(cards)
     if config.model:
         card["made_from"] = config.made_from
-        learned = {key: t for key, t in best.tensors.items() if not key.startswith("w/")}
+        learned = what_was_learned(trained, best)
         write_checkpoint(folder / f"{name}.safetensors", learned, best.info)
     else:
         for n, e in exported.items():
@@ -138,6 +139,13 @@ def add_still(config: AddConfig, run: str) -> dict[str, Any]:
     write_atomically(cards / f"{name}.md", text(card).encode())
     write_json(folder / f"{name}.json", card)
     return card
+
+
+def what_was_learned(trained: ImageConfig, best: Checkpoint) -> dict[str, Any]:
+    """The checkpoint without the weights that came with the network of another package."""
+    net, _ = restore(trained, best.tensors, best.info["input"], choose_device("cpu", 0))
+    came = {f"w/{name}" for name in fixed_weights(trained, net.model)}
+    return {key: t for key, t in best.tensors.items() if key not in came}
 
 
 def calibration_of(config: AddConfig, run: str, trained: ImageConfig) -> EvaluateConfig:

@@ -61,9 +61,12 @@ def init_meta(
     alpha_0: float,
     generator: torch.Generator,
     head: str = "learned",
+    head_scale: float = 10.0,
+    head_alpha_0: float | None = None,
 ) -> Meta:
     """The start of meta-training: the model's own weights, step sizes alpha_0, and attention that
-    changes little yet. `head`: learned, or from prototypes."""
+    changes little yet. `head`: learned, or from prototypes, whose scores have `head_scale`;
+    `head_alpha_0`: its step sizes, None: like all others."""
     check_head(net, method, head)
     if inner_steps < 1:
         raise ValueError(
@@ -92,10 +95,10 @@ def init_meta(
     like = next(iter(w.values()))
     return Meta(
         w,
-        alpha_0 * mask.to(like),
+        torch.where(is_head, head_alpha_0 or alpha_0, alpha_0).to(like) * mask.to(like),
         {name: t.to(like) for name, t in attention.items()},
         mask.to(like.device),
-        {name: t.to(like) for name, t in init_scale(net).items()} if own else {},
+        {name: t.to(like) for name, t in init_scale(net, head_scale).items()} if own else {},
     )
 
 

@@ -65,9 +65,11 @@ class Outer:
         meta: Meta,
         schedule: Schedule,
         choose: Callable[[Meta], Meta] | None = None,
+        fixed: frozenset[str] = frozenset(),
     ):
         """`choose` says at `freeze_at` which step sizes live on; by default those that are not
-        small."""
+        small. The weights named in `fixed` stay as they are."""
+        self.fixed = {f"w/{name}" for name in fixed}
         self.loop, self.schedule, self.gradients = loop, schedule, TaskGradients(loop)
         self.meta = meta.map(lambda t: t.detach().clone().requires_grad_())
         small = schedule.freeze_below * float(meta.alpha.max())
@@ -94,7 +96,7 @@ class Outer:
         if name == "alpha":
             return self.schedule.alpha_lr if self.loop.method.learn_alpha else 0.0
         if name.startswith("w/"):
-            return self.schedule.lr
+            return 0.0 if name in self.fixed else self.schedule.lr
         if name.startswith("head/"):
             return HEAD_RATE
         is_bias = name.endswith((".b2", ".alpha"))

@@ -10,11 +10,13 @@ from pmeta.network.layers import Network, Weights
 LOG_SCALE = "log_scale"
 
 
-def init_scale(net: Network) -> Weights:
-    """ln s at the start of meta-training: 10 over the length of an embedding.
+def init_scale(net: Network, scale: float = 10.0) -> Weights:
+    """ln s at the start of meta-training: `scale` over the length of an embedding.
 
-    Embeddings of unit variance then give scores that differ by a few units."""
-    return {LOG_SCALE: torch.tensor(math.log(10 / net.head.c_in))}
+    With 10, embeddings of unit variance give scores that differ by a few units. Embeddings that
+    tell the support samples apart by more leave inner steps nothing to do: a smaller scale gives
+    their loss a gradient again."""
+    return {LOG_SCALE: torch.tensor(math.log(scale / net.head.c_in))}
 
 
 # (n, D), (n,) -> (classes, D), (classes,)

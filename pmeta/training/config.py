@@ -42,6 +42,11 @@ class ImageConfig(AdamSettings):
     head: Literal["learned", "prototype"] = "learned"
     """The head before the first inner step: learned, or from prototypes of the support set
     (Proto-MAML), for any number of classes."""
+    head_scale: float = 10.0
+    """Of a head from prototypes: the first scale of its scores. Where a network tells the support
+    samples apart without any step, their loss has a gradient only with a smaller one, such as 2."""
+    head_alpha_0: float = 0.0
+    """The first inner step size of the last layer; 0: --alpha-0."""
     image_size: int | None = 84
     """Images are fitted to this size; None takes them as they are."""
     n_way: int = 5
@@ -93,8 +98,11 @@ class ImageConfig(AdamSettings):
     cut_at: str = ""
     """With --cache-features, the first stage that is trained; empty: the lowest with a layer that
     fits alone in --memory-budget."""
+    train_from: str = ""
+    """Of a network of your own that is a chain of stages: train the weights of this stage and of
+    those behind it; below it only step sizes are learned. Empty: all that is trained at all."""
     most_images: int = 0
-    """Take the first so many pictures of each class; 0: all."""
+    """Take so many pictures of each class, spread evenly over it; 0: all."""
     budget_accounting: Literal["arena", "exact", "paper"] = "arena"
     """What the budget counts: the bytes that our engine plans for the device, or an accounting of
     `pmeta cost`."""
@@ -104,6 +112,8 @@ class ImageConfig(AdamSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_counts(self, "n_way", "n_shot", "n_query", "val_tasks", "channels")
+        check(self, "positive", "head_scale")
+        check(self, "not negative", "head_alpha_0")
         if self.groups < 1 or self.channels % self.groups:
             raise ValueError(
                 f"--groups must divide --channels, got {self.groups} groups for {self.channels} "
@@ -118,6 +128,11 @@ class ImageConfig(AdamSettings):
         self._check_features()
 
     def _check_features(self) -> None:
+        if self.train_from and not (self.model and self.lr):
+            raise ValueError(
+                "--train-from says which weights of a network of your own are trained: give "
+                "FILE.py:FUNCTION and --lr above 0, or leave it out."
+            )
         if not self.cache_features:
             if self.cut_at:
                 raise ValueError("--cut-at says where features are kept: give --cache-features.")

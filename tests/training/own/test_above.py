@@ -19,6 +19,7 @@ from pmeta.method.methods import METHODS
 from pmeta.network.take_in import take_in
 from pmeta.training.features import cache_features
 from pmeta.training.own.above import above, stage_number
+from pmeta.training.restore import load, restore
 from pmeta.training.run_folder import Run
 
 CODE = """
@@ -147,6 +148,29 @@ def test_a_run_of_the_upper_part_is_a_run_of_the_whole(folder: Path) -> None:
     assert cli.main(["evaluate", run, *made_by, "--split", "val", "--tasks", "2"]) == 0
     assert cli.main(["export", run, *made_by, "-o", out, "--quiet"]) == 0
     assert device.load(out).arena_bytes <= 20_000
+
+
+def test_weights_below_a_stage_stay_as_they_came(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = ("--cut-at", "stem", "--cache-features", "--lr", "0.01", "--train-from")
+    assert train(folder, "run", *kept, "body") == 0
+    best = Run(folder / "run").load("best")
+    assert best is not None
+    came = made().state_dict()
+    assert torch.equal(best.tensors["w/stem.0.weight"], came["stem.0.weight"])
+    assert torch.equal(best.tensors["w/stem.0.bias"], came["stem.0.bias"])
+    assert not torch.equal(best.tensors["w/body.0.weight"], came["body.0.weight"])
+    assert not torch.equal(best.tensors["w/body.0.bias"], came["body.0.bias"])
+    config, _ = load(str(folder / "run"), model=f"{folder}/mine.py:make_net")
+    without = {name: t for name, t in best.tensors.items() if not name.startswith("w/stem")}
+    _, meta = restore(config, without, (3, 12, 12), torch.device("cpu"))
+    assert torch.equal(meta.w["stem.0.weight"], came["stem.0.weight"])
+    del without["w/body.0.bias"]
+    with pytest.raises(ValueError, match=r"w/body\.0\.bias"):
+        restore(config, without, (3, 12, 12), torch.device("cpu"))
+    assert train(folder, "other", *kept, "neck") == 2
+    assert "--train-from is one of the stages stem, body, flat, fc" in capsys.readouterr().err
 
 
 def test_a_stopped_run_goes_on_from_the_weights_of_init(folder: Path) -> None:
