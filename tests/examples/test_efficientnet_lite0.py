@@ -23,8 +23,9 @@ import pmeta
 def make_net(classes, image):
     chain = nn.Sequential(OrderedDict(
         stem=nn.Sequential(nn.Conv2d(3, 4, 3, 2), nn.BatchNorm2d(4), nn.ReLU6()),
-        block11=nn.Sequential(nn.Conv2d(4, 8, 3), nn.BatchNorm2d(8), nn.ReLU6()),
+        block14=nn.Sequential(nn.Conv2d(4, 8, 3), nn.BatchNorm2d(8), nn.ReLU6()),
         pool=nn.AdaptiveAvgPool2d(1),
+        scale=nn.Conv2d(8, 8, 1, groups=8),
         flat=nn.Flatten(),
         embedding=nn.LayerNorm(8, elementwise_affine=False),
         fc=nn.Linear(8, classes),

@@ -25,14 +25,15 @@ def make_net(classes, image):
         stem=nn.Sequential(nn.Conv2d(3, 4, 3, 2), nn.ReLU()),
         body=nn.Sequential(nn.Conv2d(4, 8, 3), nn.ReLU()),
         pool=nn.AdaptiveAvgPool2d(1),
+        scale=nn.Conv2d(8, 8, 1, groups=8),
         flat=nn.Flatten(),
         fc=nn.Linear(8, classes),
     ))
 """
 OPTIONS = (
     "--image-size 16 --n-query 1 --head prototype --method pmeta-lr --inner-steps 1 --tasks 4 "
-    "--meta-batch 2 --epoch-tasks 4 --val-tasks 2 --freeze-at 0.5 --workers 1 --lr 0 "
-    "--memory-budget 60kB --cache-features --cut-at body"
+    "--meta-batch 2 --epoch-tasks 4 --val-tasks 2 --freeze-at 0.5 --workers 1 --lr 0.1 "
+    "--memory-budget 60kB --cache-features --cut-at body --train-from scale"
 )
 
 
@@ -66,7 +67,8 @@ def built(made: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 def test_only_what_was_learned_ships(built: Path) -> None:
     assert sorted(path.name for path in zoo.FOLDER.iterdir()) == ["small.json", "small.safetensors"]
-    assert load_file(zoo.FOLDER / "small.safetensors").keys() == {"alpha", "mask", "head/log_scale"}
+    learned = {"alpha", "mask", "head/log_scale", "w/scale.weight", "w/scale.bias"}
+    assert load_file(zoo.FOLDER / "small.safetensors").keys() == learned
     assert zoo.built() == ["small"]
     card = zoo.card("small")
     assert card["command"].startswith(f"pmeta train {card['config']['model']} --data DIR")
@@ -123,5 +125,6 @@ def test_another_release_has_another_folder(built: Path, monkeypatch: pytest.Mon
 def test_what_ships_of_a_built_model(name: str) -> None:
     assert (ROOT / "docs" / "zoo" / f"{name}.md").read_text() == text(zoo.card(name))
     learned = load_file(zoo.FOLDER / f"{name}.safetensors")
-    assert not [key for key in learned if key.startswith("w/")]
+    weights = {key for key in learned if key.startswith("w/")}
+    assert weights == {"w/scale.weight", "w/scale.bias"}
     assert (learned["alpha"] > 0).any()
