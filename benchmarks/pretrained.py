@@ -45,8 +45,8 @@ from pmeta.method.prototypes import prototype_head
 from pmeta.network.layers import Network, Weights
 from pmeta.training.config import ImageConfig
 from pmeta.training.evaluate import ci95
-from pmeta.training.features import at_most, cache_features
-from pmeta.training.own.above import Above, above, stage_number
+from pmeta.training.features import AT_ONCE, at_most, cache_features, cut
+from pmeta.training.own.above import Above, above, fixed_weights, stage_number
 from pmeta.training.own.budget import Sample, budget_choice
 from pmeta.training.restore import load, restore
 from pmeta.training.train import build
@@ -79,6 +79,9 @@ class Config:
     """Query pictures of a class."""
     tasks: int = 300
     """Tasks of each set and number of shots."""
+    costly: int = 300
+    """Of these tasks those on which biases and all layers are compared, which take the most
+    time."""
     tune: int = 20
     """Tasks of the training classes that choose the settings of a control."""
     engine: int = 12
@@ -120,37 +123,42 @@ class Trained:
     def task(self, images: ImageSet, seed: int, i: int, shot: int, query: int) -> Task:
         return sample_task(images, seed, i, self.config.n_way, shot, query)
 
-    def adapted(self, task: Task, steps: bool = True) -> Tensor:
-        """p-Meta: the scores of the queries, or those of its prototypes without any step."""
+    def adapted(self, task: Task) -> Tensor:
+        """p-Meta: the scores of the queries."""
         upper = self.part.narrowed(self.meta)
-        upper = replace(upper, mask=upper.updates() & steps)
+        upper = replace(upper, mask=upper.updates())
         loop = InnerLoop(self.part.net, self.config.method_row(), replay=False)
         w = loop.adapt(upper, (task.support_x, task.support_y)).w
         with torch.no_grad():
             return torch.func.functional_call(self.part.net.model, w, (task.query_x,))
 
-    def stepped(self, task: Task, names: Sequence[str], setting: Setting) -> float:
-        """A control: the share of queries right after plain gradient steps on some parameters."""
-        model, w, head = self.part.net.model, dict(self.came), self.part.net.head
-        assert isinstance(model, nn.Sequential)
-        x, queries = task.support_x, task.query_x
-        with torch.no_grad():
-            embedded = _call(model[:-1], w, x)
-            scale = torch.tensor(setting.scale / head.c_in).log()
-            own = prototype_head(embedded, task.support_y, self.config.n_way, scale)
-            w |= dict(zip(head.params, own, strict=True))
-            if {*names} <= {*head.params}:  # embeddings stay: computed once
-                x, queries, model = embedded, _call(model[:-1], w, queries), model[-1:]
-        for _ in range(setting.steps if names else 0):
-            moving = {name: w[name].detach().requires_grad_() for name in names}
-            loss = nn.functional.cross_entropy(_call(model, w | moving, x), task.support_y)
-            g = torch.autograd.grad(loss, list(moving.values()))
-            w |= {
-                n: t.detach() - setting.rate * d
-                for (n, t), d in zip(moving.items(), g, strict=True)
-            }
-        with torch.no_grad():
-            return share(_call(model, w, queries), task)
+    @property
+    def tail(self) -> nn.Module:
+        """Behind the mean over space."""
+        return cut(self.part.net.model, stage_number(self.part.net.model, "scale"))[1]
+
+
+def stepped(
+    run: Trained, model: nn.Module, came: Weights, task: Task, own: Sequence[str], setting: Setting
+) -> float:
+    """The share of queries right after plain gradient steps on some parameters, from prototypes
+    on."""
+    assert isinstance(model, nn.Sequential)
+    x, y, queries, _ = task
+    with torch.no_grad():
+        embedded, head = _call(model[:-1], came, x), run.part.net.head
+        scale = torch.tensor(setting.scale / head.c_in).log()
+        new = prototype_head(embedded, y, run.config.n_way, scale)
+        w = came | dict(zip(head.params, new, strict=True))
+        if {*own} <= {*head.params}:  # embeddings stay: computed once
+            x, queries, model = embedded, _call(model[:-1], w, queries), model[-1:]
+    for _ in range(setting.steps if own else 0):
+        moving = {name: w[name].detach().requires_grad_() for name in own}
+        loss = nn.functional.cross_entropy(_call(model, w | moving, x), y)
+        g = torch.autograd.grad(loss, list(moving.values()))
+        w |= {n: t.detach() - setting.rate * d for (n, t), d in zip(moving.items(), g, strict=True)}
+    with torch.no_grad():
+        return share(_call(model, w, queries), task)
 
 
 def _call(model: nn.Module, w: Weights, x: Tensor) -> Tensor:
@@ -169,6 +177,19 @@ def features(run: Trained, root: str, split: str) -> ImageSet:
     return cache_features(run.part.lower, pictures(run, root, split))
 
 
+@cache
+def pooled(run: Trained, root: str, split: str) -> ImageSet:
+    """What the network as it came gives before its last stages, for ways that go on from there."""
+    kept = features(run, root, split)
+    body = cut(run.part.net.model, stage_number(run.part.net.model, "scale"))[0]
+    with torch.no_grad():
+        parts = [
+            _call(body, run.came, torch.from_numpy(np.array(kept.images[i : i + AT_ONCE])))
+            for i in range(0, len(kept.images), AT_ONCE)
+        ]
+    return replace(kept, images=torch.cat(parts).numpy())
+
+
 def pictures(run: Trained, root: str, split: str) -> ImageSet:
     images = open_split(root, split, run.config.image_size, channels=3)
     return at_most(images, run.config.most_images)
@@ -180,14 +201,17 @@ def open_run(path: str, budget: str = "", size: str = "") -> Trained:
     pixels, cpu = int(size or best.info["input"][-1]), torch.device("cpu")
     image = (3, pixels, pixels)
     config = replace(config, image_size=pixels, memory_budget=budget or config.memory_budget)
-    net, meta = restore(config, best.tensors, image, cpu)
+    model, came = build(config, image, cpu)
+    fixed = {f"w/{name}" for name in fixed_weights(config, model.model)}  # padded for this size
+    learned = {name: t for name, t in best.tensors.items() if name not in fixed}
+    net, meta = restore(config, learned, image, cpu)
     if budget:
         method, sample = config.method_row(), Sample(image, "uint8")
         choose = budget_choice(net, meta, method, budget, "arena", config.n_way, sample)
         assert choose
         meta = choose(meta)
     part = above(net, meta, stage_number(net.model, config.cut_at))
-    return Trained(config, net, meta, part, part.narrowed(build(config, image, cpu)[1]).w)
+    return Trained(config, net, meta, part, part.narrowed(came).w)
 
 
 def main(argv: list[str]) -> None:
@@ -266,9 +290,13 @@ def tuned(
     best: dict[str, dict[str, Setting]] = {name: {} for name, own in controls.items() if own}
     for shot in config.shots:
         tasks = [run.task(drawn_from, 2, i, shot, config.n_query) for i in range(config.tune)]
-        for name in best:
+        for name, own in controls.items():
+            if not own:
+                continue
             hits = {
-                setting: sum(run.stepped(task, controls[name], setting) for task in tasks)
+                setting: sum(
+                    stepped(run, run.part.net.model, run.came, task, own, setting) for task in tasks
+                )
                 for setting in (head if name == LAST else body)
             }
             best[name][str(shot)] = max(hits, key=lambda setting: hits[setting])
@@ -287,15 +315,27 @@ def one_task(
     scores: dict[str, list[float]],
 ) -> None:
     """The accuracy of each way on task i."""
+    size = (1, i, shot, config.n_query)
     for run in runs:
-        task = run.task(features(run, root, "val"), 1, i, shot, config.n_query)
+        task = run.task(features(run, root, "val"), *size)
         scores.setdefault(run.title, []).append(share(run.adapted(task), task))
-    task = runs[0].task(features(runs[0], root, "val"), 1, i, shot, config.n_query)
-    still = share(runs[0].adapted(task, steps=False), task)
-    scores.setdefault(f"{runs[0].title}, without steps", []).append(still)
+    run = runs[0]
+    task, short = (
+        run.task(features(run, root, "val"), *size),
+        run.task(pooled(run, root, "val"), *size),
+    )
+    trained, none = run.came | run.part.narrowed(run.meta).w, Setting(10.0, 0.0, 0)
+    still = stepped(run, run.tail, trained, short, [], none)
+    scores.setdefault(f"{run.title}, without steps", []).append(still)
     for name, own in controls.items():
-        setting = Setting(*settings.get(name, {}).get(str(shot), (10.0, 0.0, 0)))
-        scores.setdefault(name, []).append(runs[0].stepped(task, own, setting))
+        setting = Setting(*settings[name][str(shot)]) if own else none
+        if name in (CENTROID, LAST):
+            right = stepped(run, run.tail, run.came, short, own, setting)
+        elif i < config.costly:
+            right = stepped(run, run.part.net.model, run.came, task, own, setting)
+        else:
+            continue
+        scores.setdefault(name, []).append(right)
 
 
 def summarised(scores: dict[str, list[float]]) -> dict[str, dict[str, list[float]]]:
@@ -308,8 +348,9 @@ def summarised(scores: dict[str, list[float]]) -> dict[str, dict[str, list[float
     return {
         name: {
             "accuracy": both(values),
-            "above centroid": both(values - shares[CENTROID]),
-            "above last layer": both(values - shares[LAST]),
+            "above centroid": both(values - shares[CENTROID][: len(values)]),
+            "above last layer": both(values - shares[LAST][: len(values)]),
+            "tasks": [len(values), 0],
         }
         for name, values in shares.items()
     }

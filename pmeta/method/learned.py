@@ -93,9 +93,10 @@ def init_meta(
     own = net.head.params if head == "prototype" else ()
     w = {name: t for name, t in net.weights().items() if name not in own}
     like = next(iter(w.values()))
+    first = like.new_tensor([(head_alpha_0 or alpha_0) if h else alpha_0 for h in is_head])
     return Meta(
         w,
-        torch.where(is_head, head_alpha_0 or alpha_0, alpha_0).to(like) * mask.to(like),
+        first * mask.to(like),
         {name: t.to(like) for name, t in attention.items()},
         mask.to(like.device),
         {name: t.to(like) for name, t in init_scale(net, head_scale).items()} if own else {},

@@ -30,6 +30,8 @@ def make_net(classes, image):
         embedding=nn.LayerNorm(8, elementwise_affine=False),
         fc=nn.Linear(8, classes),
     ))
+    nn.init.ones_(chain.scale.weight)
+    nn.init.zeros_(chain.scale.bias)
     return pmeta.prepare(chain.eval(), torch.zeros(1, *image))
 """
 """Stages under the names of the large network, with batch norms."""
