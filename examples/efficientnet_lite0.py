@@ -42,6 +42,8 @@ class Config:
     """Pictures of a class that are used."""
     tasks: int = 80
     """Tasks to train on."""
+    alpha_0: float = 0.01
+    """The first step size of all layers but the last."""
     out: str = "runs/efficientnet-lite0"
     """Run folder; the file for the device is beside it, OUT.pmeta."""
     model: str = MODEL
@@ -68,7 +70,8 @@ def train(config: Config) -> None:
         f"pmeta train {config.model} --data {config.data} --out {config.out} {SETTINGS} "
         f"--memory-budget {config.budget} --cut-at {config.cut_at} "
         f"--image-size {config.image_size} --most-images {config.most_images} "
-        f"--train-shots 1,5 --val-shots 1,5 --n-query 5 --inner-steps 2 --alpha-0 0.01 "
+        f"--train-shots 1,5 --val-shots 1,5 --n-query 5 --inner-steps 2 "
+        f"--alpha-0 {config.alpha_0} "
         f"--tasks {config.tasks} --epoch-tasks {config.tasks} --val-tasks 20 --freeze-at 0.5"
     )
 

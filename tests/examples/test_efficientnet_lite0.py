@@ -66,7 +66,16 @@ def test_from_pictures_to_a_file(
     (tmp_path / "small.py").write_text(CODE)
     monkeypatch.setenv("PMETA_CACHE", str(tmp_path / "cache"))
     given = ["--data", str(pictures(tmp_path / "data")), "--budget", "100kB", "--out", str(out)]
-    sizes = ["--image-size", "16", "--tasks", "8", "--model", f"{tmp_path}/small.py:make_net"]
+    sizes = [
+        "--image-size",
+        "16",
+        "--tasks",
+        "8",
+        "--alpha-0",
+        "0.001",
+        "--model",
+        f"{tmp_path}/small.py:make_net",
+    ]
     monkeypatch.setattr(sys, "argv", ["efficientnet_lite0.py", *given, *sizes])
     example.main()
     assert "of 25 pictures right, learned in" in capsys.readouterr().out
