@@ -57,8 +57,8 @@ class AddConfig:
     was learned ships."""
     made_from: str = ""
     """What brings that network, such as 'p-meta[imagenet]', and what the card calls it."""
-    engine: str = ""
-    """A file of benchmarks/shots.py, which becomes a table of the card."""
+    engine: tuple[str, ...] = ()
+    """Files of benchmarks/shots.py, whose cells become a table of the card."""
     workers: int = 1
     """Processes."""
     folder: str = str(zoo.FOLDER)
@@ -120,9 +120,11 @@ def add_still(config: AddConfig, run: str) -> dict[str, Any]:
     card["data"] = data
     card["evaluation"]["n_query"] = config.n_query
     if config.engine:
-        found = json.loads(Path(config.engine).read_text())
-        keys = ("arena_bytes", "outputs", "seed", "once", "cells")
-        card["engine"] = {key: found[key] for key in keys if key in found}
+        found = [json.loads(Path(file).read_text()) for file in config.engine]
+        keys = ("arena_bytes", "outputs", "seed", "once")
+        card["engine"] = {key: found[0][key] for key in keys if key in found[0]}
+        cells = [cell for file in found for cell in file["cells"]]
+        card["engine"]["cells"] = sorted(cells, key=lambda c: (c["n_way"], c["n_shot"]))
     card["calibration"] = calibration
     folder, cards = Path(config.folder), Path(config.cards)
     make_folder(folder)
