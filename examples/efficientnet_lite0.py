@@ -21,8 +21,8 @@ from pmeta.data.tasks import draw_rows, open_split
 MODEL = "pmeta.training.own.efficientnet:make_net"
 """Prepares the network: a function of your own does the same for yours."""
 SETTINGS = (
-    "--method pmeta-lr --head prototype --head-scale 2 --head-alpha-0 0.2 --train-from scale "
-    "--lr 0.01 --first-order --cache-features"
+    "--method pmeta-lr --head prototype --head-scale 2 --head-alpha-0 0.02 --train-from scale "
+    "--alpha-lr 0.0001 --lr 0.01 --first-order --cache-features"
 )
 
 
@@ -42,7 +42,7 @@ class Config:
     """Pictures of a class that are used."""
     tasks: int = 80
     """Tasks to train on."""
-    alpha_0: float = 0.01
+    alpha_0: float = 0.001
     """The first step size of all layers but the last."""
     out: str = "runs/efficientnet-lite0"
     """Run folder; the file for the device is beside it, OUT.pmeta."""

@@ -71,8 +71,6 @@ def test_from_pictures_to_a_file(
         "16",
         "--tasks",
         "8",
-        "--alpha-0",
-        "0.001",
         "--model",
         f"{tmp_path}/small.py:make_net",
     ]
