@@ -1,9 +1,9 @@
-"""Two runs on the same unseen tasks in PyTorch: what a memory budget costs in accuracy.
+"""Runs on the same unseen tasks in PyTorch: what a memory budget costs in accuracy.
 
-    python benchmarks/paired.py RUN OTHER --data DIR --shots 1,5 --tasks 300 --out FILE
+    python benchmarks/paired.py RUN OTHER... --data DIR --shots 1,5 --tasks 300 --out FILE
 
-prints the accuracy of each in percent with CI95, and that of OTHER minus RUN with its own CI95,
-which is narrower since both see the same tasks.
+prints the accuracy of each in percent with CI95, and that of RUN minus that of each OTHER with its
+own CI95, which is narrower since all see the same tasks; then the arena of each in the engine.
 """
 
 import dataclasses
@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import shots
 import torch
 import tyro
-from shots import mean
 
 from pmeta.base.files import write_atomically
 from pmeta.training.restore import EvaluateConfig, prepare
@@ -24,12 +24,12 @@ from pmeta.training.workers import Group
 
 @dataclass(frozen=True)
 class PairedConfig:
-    """Measure two runs on the same tasks."""
+    """Measure runs on the same tasks."""
 
     run: tyro.conf.Positional[str]
     """Run folder, or a model that `pmeta zoo` lists."""
-    other: tyro.conf.Positional[str]
-    """The same of the second one."""
+    others: tyro.conf.Positional[tuple[str, ...]]
+    """Those that it is compared with."""
     data: str = ""
     """Folder of classes; by default that of each run."""
     split: str = "val"
@@ -51,33 +51,41 @@ def main() -> None:
     config = tyro.cli(PairedConfig, description=__doc__)
     torch.set_num_threads(1)
     cells = []
-    for shots in map(int, config.shots.split(",")):
-        cells.append(measure(config, shots))
+    for n_shot in map(int, config.shots.split(",")):
+        cells.append(measure(config, n_shot))
         print(json.dumps(cells[-1]), flush=True)
+    arenas = {run: arena_bytes(config, run) for run in (config.run, *config.others)}
+    print(json.dumps(arenas))
     if config.out:
-        found = {**dataclasses.asdict(config), "cells": cells}
+        found = {**dataclasses.asdict(config), "cells": cells, "arena_bytes": arenas}
         write_atomically(Path(config.out), (json.dumps(found, indent=1) + "\n").encode())
 
 
-def measure(config: PairedConfig, shots: int) -> dict[str, Any]:
-    """Both accuracies and their difference for tasks of so many samples a class."""
-    accuracy = [accuracies(config, run, shots) for run in (config.run, config.other)]
-    first, second = map(mean, accuracy)
+def measure(config: PairedConfig, n_shot: int) -> dict[str, Any]:
+    """All accuracies and differences for tasks of so many samples a class."""
+    own = accuracies(config, config.run, n_shot)
+    others = {other: accuracies(config, other, n_shot) for other in config.others}
     return {
-        "n_shot": shots,
+        "n_shot": n_shot,
         "tasks": config.tasks,
-        "run": first,
-        "other": second,
-        "difference": mean(accuracy[1] - accuracy[0]),
+        "accuracy": {run: shots.mean(of) for run, of in {config.run: own, **others}.items()},
+        "difference": {other: shots.mean(own - of) for other, of in others.items()},
     }
 
 
-def accuracies(config: PairedConfig, run: str, shots: int) -> np.ndarray:
+def accuracies(config: PairedConfig, run: str, n_shot: int) -> np.ndarray:
     """Of one run, task by task."""
     asked: dict[str, Any] = {"data": config.data, "split": config.split, "seed": config.seed}
-    asked |= {"n_shot": shots, "n_query": config.n_query}
+    asked |= {"n_shot": n_shot, "n_query": config.n_query}
     _, result_of = prepare(Group(), EvaluateConfig(run, **asked))
     return np.array([result_of(i).accuracy for i in range(config.tasks)])
+
+
+def arena_bytes(config: PairedConfig, run: str) -> int:
+    """What the engine adapts a run in, with the memory budget of its training."""
+    asked = shots.ShotsConfig(run, data=config.data, split=config.split, variants="steps")
+    (device,) = shots.prepare(asked, classes=5)[0].values()
+    return device.arena_bytes
 
 
 if __name__ == "__main__":
