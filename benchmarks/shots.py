@@ -11,10 +11,14 @@ With --once, blocks of 4Conv that no step updates run once for each picture, in 
 engine adapts and predicts from what they give: the same but for rounding, in a tenth of the time.
 --check N does the first N tasks of each cell with the whole model in the engine too, and counts
 the predictions that differ.
+
+With --mirror every cell also has the same tasks with each support picture mirrored too, and what
+that gains.
 """
 
 import copy
 import dataclasses
+import itertools
 import json
 import time
 from collections.abc import Callable
@@ -71,6 +75,8 @@ class ShotsConfig:
     """Run blocks that no step updates once for each picture, in PyTorch."""
     check: int = 0
     """With --once, so many tasks of each cell with the whole model too."""
+    mirror: bool = False
+    """Also measure with the mirrored copy of each support picture, as `pmeta adapt --mirror`."""
     out: str = ""
     """A JSON file to write."""
     title: str = ""
@@ -136,6 +142,8 @@ class Upper:
     devices: dict[str, DeviceModel]
     samples: Samples
     """What the blocks below give for the pictures of these numbers. (n, C, H, W)"""
+    mirrored: Samples | None
+    """The same for mirrored pictures."""
 
 
 def prepare(
@@ -194,7 +202,10 @@ def cut(
     if not isinstance(whole, FourConv):
         raise ValueError(f"--once is for 4Conv, {config.run} is another network: leave it out.")
     whole.load_state_dict(meta.w, strict=False)
-    features = run_below(config, images, whole, live[0])
+    features = run_below(images, whole, live[0], lambda x: seen(x, config.look))
+    mirrored = None
+    if config.mirror:
+        mirrored = run_below(images, whole, live[0], lambda x: seen(x, config.look)[..., ::-1])
     first = convs.index(live[0]) + 1
     for b in range(1, first):
         delattr(whole, f"conv{b}")
@@ -203,10 +214,11 @@ def cut(
     part = take_in(whole, torch.from_numpy(features[:1]))
     own = Above(nn.Sequential(), part, meta).narrowed(meta)
     devices = variants(names, part, own, method, features.shape[1:], {"input_type": "float32"})
-    return Upper(devices, lambda rows: features[rows])
+    turned = None if mirrored is None else lambda rows: mirrored[rows]
+    return Upper(devices, lambda rows: features[rows], turned)
 
 
-def run_below(config: ShotsConfig, images: ImageSet, whole: nn.Module, layer: str) -> np.ndarray:
+def run_below(images: ImageSet, whole: nn.Module, layer: str, look: Samples) -> np.ndarray:
     """What `layer` gets of each picture of the split, in the place of the picture."""
     found: list[torch.Tensor] = []
     hook = whole.get_submodule(layer).register_forward_pre_hook(
@@ -217,7 +229,7 @@ def run_below(config: ShotsConfig, images: ImageSet, whole: nn.Module, layer: st
     for start, count in zip(images.starts, images.counts, strict=True):
         for i in range(start, start + count, 50):
             rows = slice(i, min(i + 50, start + count))
-            x = torch.from_numpy(np.ascontiguousarray(seen(images.images[rows], config.look)))
+            x = torch.from_numpy(np.ascontiguousarray(look(images.images[rows])))
             found.clear()
             with torch.inference_mode():
                 whole(x.float() * SCALE + SHIFT)
@@ -238,7 +250,8 @@ def measure(
     shot: int,
 ) -> dict[str, Any]:
     """One cell: the accuracy of each variant in percent, with CI95, on the same tasks."""
-    start, right = time.process_time(), {name: np.zeros(config.tasks) for name in devices}
+    start, looks = time.process_time(), (False, True) if config.mirror else (False,)
+    right = {mirror: {name: np.zeros(config.tasks) for name in devices} for mirror in looks}
     labels, queries = np.arange(way).repeat(shot), np.arange(way).repeat(config.queries)
     differ = checked = 0
 
@@ -248,32 +261,59 @@ def measure(
     for i in range(config.tasks):
         rows = draw_rows(images, config.seed, i, way, shot, config.queries)
         support, query = rows[:, :shot].ravel(), rows[:, shot:].ravel()
-        for name, device in devices.items():
-            if upper is None:
-                found = answers(device, pixels, support, query, labels)
-            else:
-                found = answers(upper.devices[name], upper.samples, support, query, labels)
-            right[name][i] = (found == queries).mean()
+        for mirror, name in itertools.product(looks, devices):
+            task = support, query, labels, mirror
+            found = (
+                answers_above(upper, name, *task)
+                if upper
+                else answers(devices[name], pixels, *task)
+            )
+            right[mirror][name][i] = (found == queries).mean()
             if upper and i < config.check:
-                whole = answers(device, pixels, support, query, labels)
+                whole = answers(devices[name], pixels, *task)
                 differ, checked = differ + int((found != whole).sum()), checked + len(whole)
     cell: dict[str, Any] = {"n_way": way, "n_shot": shot, "tasks": config.tasks}
     cell["queries"] = config.queries
-    for name, accuracy in right.items():
-        cell[name] = mean(accuracy)
-    if "none" in right:
-        cell["gain"] = {n: mean(a - right["none"]) for n, a in right.items() if n != "none"}
+    cell |= compared(right[False])
+    if config.mirror:
+        gained = {name: mean(a - right[False][name]) for name, a in right[True].items()}
+        cell["mirrored"] = {**compared(right[True]), "gain_of_mirror": gained}
     if checked:
         cell["checked"], cell["differ"] = checked, differ
     return {**cell, "cpu_seconds": round(time.process_time() - start, 1)}
 
 
+def compared(right: dict[str, np.ndarray]) -> dict[str, Any]:
+    """The accuracy of each variant, and what its steps gain."""
+    found: dict[str, Any] = {name: mean(accuracy) for name, accuracy in right.items()}
+    if "none" in right:
+        found["gain"] = {n: mean(a - right["none"]) for n, a in right.items() if n != "none"}
+    return found
+
+
 def answers(
-    device: DeviceModel, samples: Samples, support: np.ndarray, query: np.ndarray, y: np.ndarray
+    device: DeviceModel,
+    samples: Samples,
+    support: np.ndarray,
+    query: np.ndarray,
+    y: np.ndarray,
+    mirror: bool,
 ) -> np.ndarray:
     """The classes of the samples `query` after adaptation to the samples `support`."""
-    device.adapt(samples(support), y)
+    device.adapt(samples(support), y, mirror=mirror)
     return device.predict(samples(query)).labels
+
+
+def answers_above(
+    upper: Upper, name: str, support: np.ndarray, query: np.ndarray, y: np.ndarray, mirror: bool
+) -> np.ndarray:
+    """The same from what the blocks below give, for mirrored pictures from outputs of their own."""
+    x, device = upper.samples(support), upper.devices[name]
+    if mirror and upper.mirrored:
+        x = np.stack([x, upper.mirrored(support)], 1).reshape(-1, *x.shape[1:])
+        y = y.repeat(2)
+    device.adapt(x, y)
+    return device.predict(upper.samples(query)).labels
 
 
 def seen(pixels: np.ndarray, look: str) -> np.ndarray:

@@ -14,7 +14,7 @@ from pmeta.base.files import write_atomically
 from pmeta.device import slots
 from pmeta.device.calls import CModel, EngineError, library
 from pmeta.device.description import Description
-from pmeta.device.inputs import checked_labels, checked_samples
+from pmeta.device.inputs import checked_labels, checked_samples, with_mirrored
 from pmeta.device.interrupt import ASK, interruptible
 from pmeta.device.model_file import with_state
 from pmeta.device.predictions import Predictions
@@ -80,6 +80,7 @@ class DeviceModel(Description):
         y: Sequence[int] | np.ndarray,
         classes: Sequence[str] = (),
         again: bool = False,
+        mirror: bool = False,
     ) -> Adaptation:
         """Take K steps from the weights of the file on a support set.
 
@@ -87,6 +88,8 @@ class DeviceModel(Description):
         are as many as the largest label says. Where outputs are repeated, the softmax of the loss
         runs only over these; outputs that were meta-trained together stay together in it.
         A file that holds an adapted model learns on only with `again`, and only the same classes.
+        With `mirror` each picture is fed mirrored left-right too, in the same arena and twice the
+        time: for photos, not for what has a left and a right, such as letters.
         """
         x, y = checked_samples(x, self), self._labels(y)
         if len(x) != len(y) or len(x) == 0:
@@ -98,6 +101,9 @@ class DeviceModel(Description):
             "windows" in self.facts
         )  # activities keep their place, also where a person lacks one
         n = self._own_classes if fixed else int(y.max()) + 1
+        given = len(x)
+        if mirror:
+            x, y = with_mirrored(x), y.repeat(2)
         self._check_names(classes, n)
         self._check_again(classes, n, again)
         if self.prototypes and len(set(y.tolist())) < n:
@@ -117,6 +123,7 @@ class DeviceModel(Description):
                 self._call("pmeta_step")
                 milliseconds[k] = 1000 * (perf_counter() - start)
         self._call("pmeta_classes", n)
+        self._m.support = given  # for the temperature: copies make a model hardly surer
         self._names = list(classes or self._names)
         return Adaptation(losses[passes - self.steps :], milliseconds)
 

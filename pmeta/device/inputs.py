@@ -32,6 +32,16 @@ def checked_samples(x: np.ndarray, model: Reads) -> np.ndarray:
     return np.require(x, model.input_type, requirements=["C", "A"])
 
 
+def with_mirrored(x: np.ndarray) -> np.ndarray:
+    """Pictures (n, C, H, W), each followed by its copy mirrored left-right. (2n, C, H, W)"""
+    if x.ndim != 4:
+        raise ValueError(
+            f"pictures (channels, height, width) are mirrored, the model reads samples of shape "
+            f"{x.shape[1:]}: leave mirror out."
+        )
+    return np.stack([x, x[..., ::-1]], axis=1).reshape(-1, *x.shape[1:])
+
+
 def fits(x: np.ndarray, input_type: str) -> bool:
     """Whether numbers may be cast: any to float32, only whole ones from 0 to 255 to uint8."""
     if x.dtype.kind not in "fiub":

@@ -290,3 +290,25 @@ def test_numbers_of_another_type_are_cast() -> None:
     for wrong in (pixels.raw / 255, pixels.raw.astype(int) - 256, pixels.raw.astype(int) + 256):
         with pytest.raises(ValueError, match="not all of them whole numbers from 0 to 255"):
             model.scores(wrong)
+
+
+def test_mirror_feeds_each_picture_mirrored_too() -> None:
+    c = case("4conv", "pmeta", seed=22, n=5)
+    model, y = c.device(), c.y.numpy()
+    model.adapt(c.raw, y)
+    plain, high = model.state(), model.high_water_bytes
+    losses = model.adapt(c.raw, y, mirror=True).losses
+    once = model.state()
+    both = np.concatenate([[x, x[:, :, ::-1]] for x in c.raw])
+    assert np.array_equal(model.adapt(both, y.repeat(2)).losses, losses)
+    assert model.state() == once != plain
+    assert model.high_water_bytes == high
+    facts = flatfile.facts(c.exported.data)
+    warm = device.DeviceModel(flatfile.with_facts(c.exported.data, facts, [4.0, 3.0]))
+    warm.adapt(c.raw, y, mirror=True)
+    assert warm.temperature == 4.0  # that of the pictures, not of twice as many
+    signal = case("signal", "pmeta", seed=22)
+    with pytest.raises(
+        ValueError, match=r"height, width\) are mirrored, .* of shape \(4, 33\): leave"
+    ):
+        signal.device().adapt(signal.raw, signal.y.numpy(), mirror=True)

@@ -60,6 +60,10 @@ def test_it_adapts_to_a_recording(
     assert found["accuracy"] > 0.8  # five ways to hold it, chance is 0.2
     assert found["high_water_bytes"] <= found["arena_bytes"]
     assert found["losses"][-1] < found["losses"][0]
+    assert cli.main([*argv, "--mirror"]) == 2
+    error = capsys.readouterr().err
+    assert "pictures (channels, height, width) are mirrored" in error
+    assert error.endswith("leave mirror out.\n")
 
 
 RUN = Path(__file__).parents[2] / "zoo" / "runs" / "har"

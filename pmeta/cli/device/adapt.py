@@ -30,6 +30,9 @@ class AdaptConfig:
     or C; an old file there is replaced."""
     go_on: Annotated[bool, tyro.conf.arg(name="continue")] = False
     """Of a model that was adapted before: learn on, with the classes that it has."""
+    mirror: bool = False
+    """Learn each picture mirrored left-right too: better on photos, in twice the time and the same
+    memory. Not for letters, digits and whatever else has a left and a right."""
     unsure_below: float = UNSURE_BELOW
     """Call predictions of a lower probability unsure."""
     verbose: bool = False
@@ -48,7 +51,7 @@ def main(argv: list[str]) -> None:
     """Run the command."""
     config = tyro.cli(AdaptConfig, args=argv, prog="pmeta adapt", description=AdaptConfig.__doc__)
     check_threshold(config.unsure_below)
-    learned = learn(config.model, config.support, config.go_on)
+    learned = learn(config.model, config.support, config.go_on, config.mirror)
     found = of_adaptation(learned)
     if config.query:
         query = read_samples(config.query, learned.model)

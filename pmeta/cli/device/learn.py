@@ -26,6 +26,8 @@ class Learned:
     adaptation: Adaptation
     before: dict[str, np.ndarray]
     """The weights that it began with."""
+    mirrored: bool = False
+    """Whether it saw each picture mirrored too."""
 
     def facts(self, name: str) -> dict[str, Any]:
         """What a file says of the adaptation."""
@@ -60,8 +62,9 @@ def open_model(path: str, classes: int = 1) -> DeviceModel:
     return model
 
 
-def learn(name: str, folder: str, go_on: bool) -> Learned:
-    """Adapt the model `name` to the support set in `folder`; `go_on`: one that has learned."""
+def learn(name: str, folder: str, go_on: bool, mirror: bool = False) -> Learned:
+    """Adapt the model `name` to the support set in `folder`; `go_on`: one that has learned;
+    `mirror`: to mirrored pictures too."""
     model = open_model(name)
     support = read_samples(folder, model)
     if "windows" in model.facts:
@@ -75,8 +78,8 @@ def learn(name: str, folder: str, go_on: bool) -> Learned:
     tell_passed_over(support)
     warn_of_counts(model, support)
     before = model.weights()
-    adaptation = model.adapt(support.x, support.labels, support.classes, again=go_on)
-    return Learned(model, support, adaptation, before)
+    adaptation = model.adapt(support.x, support.labels, support.classes, go_on, mirror)
+    return Learned(model, support, adaptation, before, mirror)
 
 
 def labelled(path: str, support: Samples) -> Samples:

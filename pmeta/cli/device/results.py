@@ -51,6 +51,7 @@ def of_adaptation(learned: Learned) -> dict[str, Any]:
     return {
         "classes": learned.support.classes,
         "support": len(learned.support.x),
+        "mirrored": learned.mirrored,
         "steps": model.steps,
         "losses": [float(loss) for loss in done.losses],
         "milliseconds_per_step": [float(ms) for ms in done.milliseconds],

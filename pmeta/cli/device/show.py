@@ -104,12 +104,14 @@ def show_learned(found: dict[str, Any], model: str, saved: str, support: str) ->
     """What was learned, what was written, and what to type next."""
     names = ", ".join(printable(name) for name in found["classes"])
     per_class = found["support"] / len(found["classes"])
-    print(f"learned {names} from {found['support']} samples ({per_class:.3g} of each class)")
+    too = ", mirrored too" if found["mirrored"] else ""
+    print(f"learned {names} from {found['support']} samples ({per_class:.3g} of each class){too}")
     if saved:
         print(f"wrote {printable(saved)}: the adapted model with the names of its classes")
         print(f"next: pmeta predict {printable(shlex.quote(saved))} PHOTO_OR_FOLDER")
     else:
         again = f"pmeta adapt {shlex.quote(model)} --support {shlex.quote(support)}"
+        again += " --mirror" if found["mirrored"] else ""
         print(f"nothing is kept; to keep it: {printable(again)} --save mine.pmeta")
 
 

@@ -145,6 +145,22 @@ def test_arrays_and_a_saved_model(
     assert np.array_equal(device.load(saved).probabilities(read), own.probabilities(read))
 
 
+def test_pictures_mirrored_too(
+    model: Path, pictures: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    few, saved = pictures / "support", pictures / "mirrored.pmeta"
+    out = run(capsys, model, "--support", few, "--mirror")
+    assert "from 6 samples (2 of each class), mirrored too" in out
+    assert f"--support {few} --mirror --save mine.pmeta" in out
+    found = json.loads(run(capsys, model, "--support", few, "--mirror", "--save", saved, "--json"))
+    assert (found["support"], found["mirrored"]) == (6, True)
+    own = device.load(model)
+    read = device.read_samples(few, own)
+    own.adapt(read.x, read.labels, mirror=True)
+    assert device.load(saved).state() == own.state()
+    run(capsys, saved, "--support", few, "--mirror", "--continue")
+
+
 def test_a_device_has_no_torch(model: Path, pictures: Path) -> None:
     """What `pip install p-meta` brings is enough: a process that can import nothing of the training
     adapts all the same."""
