@@ -94,7 +94,8 @@ class Config:
     """Tasks of the training classes that choose the settings of the last layer; half as many those
     of biases and of the layers above the cut, a quarter those of all layers."""
     engine: int = 4
-    """Tasks with each number of shots on which the engine is compared with PyTorch."""
+    """Tasks with each number of shots on which the engine is compared with PyTorch; 0: the engine
+    is left out."""
     speed: int = 4
     """Tasks on which meta-training is timed with kept features and without, twice each; 0: not."""
     out: str = "pretrained.json"
@@ -125,12 +126,14 @@ def main(argv: list[str]) -> None:
         found["tuning"] = chosen(config, runs[0], found.get("tuning", {}))
         settings = found["tuning"]["settings"]
         measure(config, ways(config, runs, settings), found, path)
-        found["engine"] = engine(config, runs, settings)
+        if config.engine:
+            found["engine"] = engine(config, runs, settings)
         if config.speed:
             found["tasks per second"] = speed(config, runs[0])
         write(found, path)
     print(tables(found))
-    picture(found, path.with_suffix(".svg"))
+    if "engine" in found:
+        picture(found, path.with_suffix(".svg"))
 
 
 def write(found: dict[str, Any], path: Path) -> None:
@@ -354,7 +357,7 @@ def tables(found: dict[str, Any]) -> str:
         "| engine | arena, bytes | seconds by shots: clock | processor |",
         "|---|---|---|---|",
     ]
-    for way, own in found["engine"].items():
+    for way, own in found.get("engine", {}).items():
         times = [value for key, value in own.items() if key.startswith("seconds")]
         shown = (", ".join(f"{t[of]:.2f}" for t in times) for of in ("clock", "processor"))
         lines.append(f"| {way} | {own['arena_bytes']:,} | {' | '.join(shown)} |")
