@@ -3,7 +3,7 @@
     python -m benchmarks.pretrained RUN RUN --data DATA --kinds kinds/drawings kinds/textures
         --out pretrained.json
 
-    python -m benchmarks.pretrained --drawn-from pretrained.json
+    python -m benchmarks.pretrained --drawn-from pretrained.json --picture pretrained.svg
 
 RUN is a training of `pmeta train pmeta.training.own.efficientnet:make_net --cache-features`, or
 efficientnet-lite0, the model that ships. Tasks are drawn from the validation classes of DATA and
@@ -71,15 +71,14 @@ class Config:
     """Compare."""
 
     runs: tyro.conf.Positional[tuple[str, ...]] = ()
-    """Run folders; the first is compared on all sets, and the controls have pictures of its
-    size."""
+    """Run folders; the controls have the cut and the picture size of the first."""
     data: str = ""
     """Folder of MiniImageNet, ROOT/{train,val}/CLASS/*.jpg."""
     kinds: tuple[str, ...] = ()
     """Folders of other pictures, ROOT/val/CLASS/*.png."""
     every: int = 2
-    """Of these sets, DATA first, those on which every way is compared; on the others the first
-    run, nearest centroid and last layer are."""
+    """Of these sets, DATA first, those on which every way is compared; on the others the runs,
+    nearest centroid and last layer are."""
     shots: tuple[int, ...] = (1, 5)
     """Support pictures of a class."""
     n_query: int = 5
@@ -102,6 +101,8 @@ class Config:
     """Where the figures go."""
     drawn_from: str = ""
     """Measure nothing: draw the picture of this file and print its tables."""
+    picture: str = ""
+    """Where the picture goes; by default beside the figures."""
 
 
 class Way(NamedTuple):
@@ -127,13 +128,13 @@ def main(argv: list[str]) -> None:
         settings = found["tuning"]["settings"]
         measure(config, ways(config, runs, settings), found, path)
         if config.engine:
-            found["engine"] = engine(config, runs, settings)
+            engine(config, runs, settings, found.setdefault("engine", {}))
         if config.speed:
             found["tasks per second"] = speed(config, runs[0])
         write(found, path)
     print(tables(found))
     if "engine" in found:
-        picture(found, path.with_suffix(".svg"))
+        picture(found, Path(config.picture or path.with_suffix(".svg")))
 
 
 def write(found: dict[str, Any], path: Path) -> None:
@@ -166,9 +167,8 @@ def ways(config: Config, runs: list[Trained], settings: dict[str, Any]) -> dict[
 
     found = {}
     for run in runs:
-        first = run is runs[0]
-        count = config.tasks if first else config.costly
-        found[run.title] = Way(run.version, partial(trained, run), count, first)
+        count = config.tasks if run is runs[0] else config.costly
+        found[run.title] = Way(run.version, partial(trained, run), count, True)
     without = Way(runs[0].version, partial(still, runs[0]), config.tasks, True)
     found[f"{runs[0].title}, without steps"] = without
     for name in runs[0].controls:
@@ -184,7 +184,7 @@ def measure(config: Config, by_name: dict[str, Way], found: dict[str, Any], path
     for name, way in by_name.items():
         if found["versions"].get(name) != way.version:
             found["versions"][name] = way.version
-            for own in scores.values():
+            for own in (*scores.values(), found.get("engine", {})):
                 own.pop(name, None)
     roots = (config.data, *config.kinds)
     for i in range(config.tasks):
@@ -222,15 +222,17 @@ def summarised(scores: dict[str, list[int]], queries: int) -> dict[str, dict[str
 
 
 def engine(
-    config: Config, runs: list[Trained], settings: dict[str, Any]
-) -> dict[str, dict[str, Any]]:
-    """What files for the device take, by way; those of controls for each number of shots."""
-    found = {}
+    config: Config, runs: list[Trained], settings: dict[str, Any], found: dict[str, Any]
+) -> None:
+    """Add what files for the device take, by way; those of controls for each number of shots."""
+    by_name = ways(config, runs, settings)
     for run in runs:
-        adapt = ways(config, [run], settings)[run.title].adapt
-        found[run.title] = in_engine(config, run, run.meta, config.shots, adapt)
-    all_ways = ways(config, runs, settings)
+        if run.title not in found:
+            adapt = by_name[run.title].adapt
+            found[run.title] = in_engine(config, run, run.meta, config.shots, adapt)
     for name, own in runs[0].controls.items():
+        if name in found:
+            continue
         if name == BIASES:
             found[name] = {"arena_bytes": biases_bytes(runs[0], found[LAST]["arena_bytes"])}
             continue
@@ -240,9 +242,8 @@ def engine(
         one: dict[str, Any] = {}
         for shot in config.shots:
             meta = runs[0].controlled(own, Setting(*settings[name][str(shot)]))
-            one |= in_engine(config, runs[0], meta, (shot,), all_ways[name].adapt)
+            one |= in_engine(config, runs[0], meta, (shot,), by_name[name].adapt)
         found[name] = one
-    return found
 
 
 def biases_bytes(run: Trained, last: int) -> int:
@@ -365,34 +366,41 @@ def tables(found: dict[str, Any]) -> str:
 
 
 def picture(found: dict[str, Any], path: Path) -> None:
-    """Accuracy against arena bytes, a plot for each set and number of shots with all ways."""
+    """Accuracy above nearest centroid on the same tasks against arena bytes, a plot for each set
+    and number of shots with all ways."""
     from matplotlib.figure import Figure
 
     from pmeta.report.picture import COLORS, FAINT, RULE
 
     sets = {name: own for name, own in found["sets"].items() if ALL in own}
     columns = math.ceil(len(sets) / 2)
-    figure = Figure(figsize=(4.2 * columns, 6), layout="constrained")
-    plots = figure.subplots(2, columns, squeeze=False).T.ravel()
+    figure = Figure(figsize=(4.2 * columns, 6.2), layout="constrained")
+    plots = figure.subplots(2, columns, squeeze=False, sharex=True).T.ravel()
     for axes, (name, scores) in zip(plots, sets.items(), strict=False):
-        axes.set_title(name, fontsize=10)
-        axes.set_xscale("log")
+        axes.set_title(
+            f"{name}, nearest centroid: {scores[CENTROID]['accuracy'][0]:.1f} %", size=10
+        )
         axes.grid(axis="y", color=RULE)
+        axes.axhline(0, color=FAINT, linewidth=1)
+        marks = iter("osD^")
         for way, own in scores.items():
-            if way not in found["engine"]:
+            if way not in found["engine"] or way in (CENTROID, TENTH):
                 continue
-            (mean, error), ours = own["accuracy"], way.startswith("p-Meta")
-            color = COLORS["pmeta-lr"] if ours else FAINT
+            (mean, error), ours = own["above centroid"], way.startswith("p-Meta")
+            color, mark = (COLORS["pmeta-lr"], "v") if ours else (FAINT, next(marks))
             place = found["engine"][way]["arena_bytes"] / 1e6
-            axes.errorbar(place, mean, error, marker="v" if ours else "o", color=color, capsize=2)
-            note = {"xytext": (5, 3 if ours else -9), "textcoords": "offset points"}
-            axes.annotate(way.partition(",")[0], (place, mean), fontsize=6.5, **note)
+            label = "p-Meta, by budget" if ours else way
+            axes.errorbar(place, mean, error, marker=mark, color=color, capsize=2, label=label)
+        axes.set_xscale("log")
         axes.set_xticks([1, 2, 4, 8, 16, 32], labels=["1", "2", "4", "8", "16", "32"])
         axes.set_xticks([], minor=True)
-        axes.set_xlim(0.6, 90)
-    figure.supxlabel("arena to adapt (MB)", fontsize=10)
-    figure.supylabel("accuracy (%), 5 classes", fontsize=10)
-    figure.savefig(path, metadata={"Date": None})
+        axes.set_xlim(0.8, 50)
+    shown = dict(zip(*reversed(plots[0].get_legend_handles_labels()), strict=True))
+    figure.legend(shown.values(), shown.keys(), loc="outside lower center", ncols=5, fontsize=8)
+    for axes in plots[1::2]:
+        axes.set_xlabel("arena to adapt (MB)")
+    figure.supylabel("points above nearest centroid on the same tasks, CI95", fontsize=10)
+    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
 if __name__ == "__main__":
