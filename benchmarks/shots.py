@@ -193,20 +193,22 @@ def cut(
     method: Method,
     names: list[str],
 ) -> Upper:
-    """The upper part of 4Conv, from the first conv that a step updates on."""
+    """The upper part of 4Conv, from the first conv that a step updates on; the last conv where no
+    step updates any."""
     convs = [layer.name for layer in net.layers if layer.kind == "conv"]
     live = [name for name in convs if meta.mask[:, net.index(name)].any()]
-    if not live or live[0] == convs[0]:
+    lowest = (live or convs[-1:])[0]
+    if lowest == convs[0]:
         raise ValueError(f"--once needs blocks that no step updates, {config.run} has none.")
     whole = copy.deepcopy(net.model)
     if not isinstance(whole, FourConv):
         raise ValueError(f"--once is for 4Conv, {config.run} is another network: leave it out.")
     whole.load_state_dict(meta.w, strict=False)
-    features = run_below(images, whole, live[0], lambda x: seen(x, config.look))
+    features = run_below(images, whole, lowest, lambda x: seen(x, config.look))
     mirrored = None
     if config.mirror:
-        mirrored = run_below(images, whole, live[0], lambda x: seen(x, config.look)[..., ::-1])
-    first = convs.index(live[0]) + 1
+        mirrored = run_below(images, whole, lowest, lambda x: seen(x, config.look)[..., ::-1])
+    first = convs.index(lowest) + 1
     for b in range(1, first):
         delattr(whole, f"conv{b}")
         delattr(whole, f"norm{b}")
