@@ -11,6 +11,9 @@ LICENCE = (
     "not settled: ask somebody who knows before you sell what is made with this model."
 )
 
+USUAL_CHANNELS = 32
+"""Of 4Conv in the paper; a card names more."""
+
 
 def text(card: dict[str, Any]) -> str:
     """The whole card."""
@@ -42,9 +45,11 @@ def introduction(card: dict[str, Any]) -> list[str]:
     """What it is, and the warning that it is not finished, if so."""
     c, h, w = card["data"]["image"]
     s, name = card["schedule"], card["name"]
+    wide = card["backbone"] == "4conv" and card["config"]["channels"] > USUAL_CHANNELS
+    width = f" with {card['config']['channels']} channels" if wide else ""
     said = [
-        f"{card['backbone']} for pictures of {w}x{h} pixels and {c} channels, meta-trained by "
-        f"{card['method']} for "
+        f"{card['backbone']}{width} for pictures of {w}x{h} pixels and {c} channels, "
+        f"meta-trained by {card['method']} for "
         f"{card['task']} tasks on {card['data']['name']}.\n`pmeta adapt {name} --support FOLDER "
         "--query FOLDER` adapts it."
     ]

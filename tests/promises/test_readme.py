@@ -82,6 +82,10 @@ def test_figures_of_the_model_that_is_recommended():
     one, memory = card["evaluation"]["accuracy"], card["files"][0]["arena_bytes"] / 1e6
     said = f"{one:.0f} % right from 1 photo of each and {five['steps'][0]:.0f} % from 5"
     assert f"{said}, in {memory:.2f} MB" in README
+    wide = zoo.card("miniimagenet-4conv64")
+    cells = {(c["n_way"], c["n_shot"]): c["steps"][0] for c in wide["engine"]["cells"]}
+    said = f"`{wide['name']}` gets {cells[5, 1]:.0f} and {cells[5, 5]:.0f} %, in"
+    assert f"{said} {wide['files'][0]['arena_bytes'] / 1e6:.2f} MB" in README
     picture = (ROOT / "docs/overview.svg").read_text()
     assert f"{memory:.2f} MB, the model that ships" in picture
     assert f"one file, {card['files'][0]['bytes'] / 1e6:.2f} MB" in picture

@@ -13,6 +13,9 @@ from pmeta.cli import main
 from pmeta.cli.device.page import server
 from pmeta.web.page import SCRIPT, WORKER, bundle
 
+LARGE = {"miniimagenet-4conv64": 850_000}
+"""Pages of models with more weights; docs/guide/browser.md says how much they take."""
+
 
 @pytest.mark.parametrize("name", zoo.whole())
 def test_a_page_is_smaller_than_500_kb_and_names_no_address(
@@ -21,7 +24,7 @@ def test_a_page_is_smaller_than_500_kb_and_names_no_address(
     out = tmp_path / "teach.html"
     assert main(["page", name, "-o", str(out)]) == 0
     text = out.read_text(encoding="utf-8")
-    assert len(text.encode()) < 500_000
+    assert len(text.encode()) < LARGE.get(name, 500_000)
     assert "open it in a browser" in capsys.readouterr().out
     assert "default-src 'none'" in text
     assert not re.findall(r"\{\{\w+\}\}", text)

@@ -151,6 +151,9 @@ def test_a_card_for_people(small: Made) -> None:
     assert "ImageNet's own terms" in written
     finished = {**zoo.card(NAME), "schedule": {**zoo.card(NAME)["schedule"], "trained": 8}}
     assert "Not finished" not in text(finished)
+    assert "\n4conv for pictures of 16x16 pixels" in text(finished)
+    wide = {**finished, "config": {**finished["config"], "channels": 64}}
+    assert "\n4conv with 64 channels for pictures of 16x16 pixels" in text(wide)
 
 
 def test_a_card_shows_what_was_measured_in_the_engine(small: Made) -> None:
