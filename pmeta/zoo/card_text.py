@@ -119,11 +119,18 @@ def certainty(card: dict[str, Any]) -> list[str]:
 def commands(card: dict[str, Any]) -> list[str]:
     """How to get these figures."""
     e = card["evaluation"]
+    seen = (
+        f"Its network came trained from {card['made_from']}, and may have seen these classes "
+        "there.\n"
+        if "made_from" in card
+        else ""
+    )
     evaluate = f"pmeta evaluate {card['name']} --data DIR --split val --n-query {e['n_query']}"
     many = f"--n-way {e['many']['classes']} --classes {card['files'][1]['outputs']}"
     return [
         "The model was chosen on other tasks of the same validation classes: expect a little less "
-        "on classes that nobody has looked at.\nWith MiniImageNet in DIR these figures come from",
+        f"on classes that nobody has looked at.\n{seen}With MiniImageNet in DIR these figures come "
+        "from",
         f"```\n{evaluate} --tasks {e['tasks']}\n"
         f"{evaluate} --tasks {e['many']['tasks']} {many}\n```",
     ]
@@ -191,16 +198,21 @@ def updates(card: dict[str, Any]) -> str:
 def schedule(card: dict[str, Any]) -> str:
     """How long, and what was chosen."""
     s = card["schedule"]
-    limit = s["memory_budget"]
+    limit, queries = s["memory_budget"], card["config"].get("train_queries") or s["n_query"]
     budget = f"a memory budget of {limit}" if limit else f"lambda {card['config']['lam']}"
     return (
         f"{s['trained']:,} of {s['planned']:,} planned tasks of the "
         f"{card['data']['classes']['train']} training classes (the paper trains on 100,000), "
-        f"meta-batches of {s['meta_batch']}, {s['n_query']} queries a class, {budget}, seed "
+        f"meta-batches of {s['meta_batch']}, {queries} queries a class, {budget}, seed "
         f"{s['seed']}.\nThe model is that of task {s['chosen_at']:,}, the best in validation."
     )
 
 
 def commands_of_training(card: dict[str, Any]) -> str:
     """What makes this model again."""
-    return f"```\n{card['command']}\npython zoo/add.py RUN\n```"
+    begun = (
+        "It began from another run (`--init`); docs/results/recipe.md has all its stages.\n\n"
+        if card["config"].get("init")
+        else ""
+    )
+    return f"{begun}```\n{card['command']}\npython zoo/add.py RUN\n```"

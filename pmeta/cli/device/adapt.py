@@ -29,7 +29,8 @@ class AdaptConfig:
     """Write the adapted model with the names of its classes to this file, for pmeta predict, Python
     or C; an old file there is replaced."""
     go_on: Annotated[bool, tyro.conf.arg(name="continue")] = False
-    """Of a model that was adapted before: learn on, with the classes that it has."""
+    """Of a model that was adapted before: learn on, with the classes that it has. A head from
+    prototypes is made anew, so give the pictures of before too."""
     mirror: bool = False
     """Learn each picture mirrored left-right too: for photos, a little better from about five of a
     class, in twice the time and the same memory. It hurts with letters, digits and whatever else
@@ -69,4 +70,4 @@ def main(argv: list[str]) -> None:
         show_predictions(found, config.verbose)
     if config.verbose:
         show_costs(found)
-    show_learned(found, config.model, config.save, config.support)
+    show_learned(found, config.model, config.save, config.support, config.go_on)

@@ -77,6 +77,11 @@ def learn(name: str, folder: str, go_on: bool, mirror: bool = False) -> Learned:
         support = in_order(support, model.classes)
     tell_passed_over(support)
     warn_of_counts(model, support)
+    if go_on and model.prototypes:
+        tell(
+            f"warning: {name} makes its head anew from this support set alone, and forgets "
+            f"pictures that are not in it: give those of before too"
+        )
     before = model.weights()
     adaptation = model.adapt(support.x, support.labels, support.classes, go_on, mirror)
     return Learned(model, support, adaptation, before, mirror)

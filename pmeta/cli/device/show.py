@@ -18,7 +18,9 @@ NAMED_COLUMNS = 6
 
 
 def console() -> Console:
-    return Console(width=None if sys.stdout.isatty() else 100, highlight=False)
+    """Names of classes may have brackets, which rich would take for its markup."""
+    width = None if sys.stdout.isatty() else 100
+    return Console(width=width, highlight=False, markup=False)
 
 
 def show_predictions(found: dict[str, Any], everything: bool = False) -> None:
@@ -97,10 +99,10 @@ def show_costs(found: dict[str, Any]) -> None:
     shares = [
         f"{name} {len(u['updated'])}/{u['of']}" for name, u in found["updated_channels"].items()
     ]
-    to.print("channels updated: " + ", ".join(shares), markup=False)
+    to.print("channels updated: " + ", ".join(shares))
 
 
-def show_learned(found: dict[str, Any], model: str, saved: str, support: str) -> None:
+def show_learned(found: dict[str, Any], model: str, saved: str, support: str, go_on: bool) -> None:
     """What was learned, what was written, and what to type next."""
     names = ", ".join(printable(name) for name in found["classes"])
     per_class = found["support"] / len(found["classes"])
@@ -111,6 +113,7 @@ def show_learned(found: dict[str, Any], model: str, saved: str, support: str) ->
         print(f"next: pmeta predict {printable(shlex.quote(saved))} PHOTO_OR_FOLDER")
     else:
         again = f"pmeta adapt {shlex.quote(model)} --support {shlex.quote(support)}"
+        again += " --continue" if go_on else ""
         again += " --mirror" if found["mirrored"] else ""
         print(f"nothing is kept; to keep it: {printable(again)} --save mine.pmeta")
 

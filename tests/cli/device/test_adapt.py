@@ -158,7 +158,41 @@ def test_pictures_mirrored_too(
     read = device.read_samples(few, own)
     own.adapt(read.x, read.labels, mirror=True)
     assert device.load(saved).state() == own.state()
-    run(capsys, saved, "--support", few, "--mirror", "--continue")
+    out = run(capsys, saved, "--support", few, "--mirror", "--continue")
+    assert f"--support {few} --continue --mirror --save mine.pmeta" in out
+
+
+def test_brackets_in_names_are_shown(
+    model: Path, pictures: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They are no markup of the tables."""
+    odd = dict(zip(NAMES, ("[red]ant", "bee [old]", "[/red]"), strict=True))
+    read = device.read_samples(pictures / "support", device.load(model))
+    samples = pictures / "s.npz"
+    np.savez(samples, x=read.x, y=[odd[read.classes[label]] for label in read.labels])
+    out = run(capsys, model, "--support", samples, "--query", samples)
+    table = out.partition("learned")[0]
+    assert all(name in table for name in odd.values())
+
+
+def test_a_head_from_prototypes_forgets_and_says_so(
+    pictures: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved, few = pictures / "first.pmeta", pictures / "support"
+    begin = ("adapt", "miniimagenet-4conv", "--support", str(few), "--save", str(saved))
+    assert cli.main([*begin]) == 0
+    assert "forgets" not in capsys.readouterr().err
+    assert cli.main(["adapt", str(saved), "--support", str(few), "--continue"]) == 0
+    assert "forgets pictures that are not in it" in capsys.readouterr().err
+
+
+def test_building_a_model_without_torch_says_what_to_install() -> None:
+    code = f"{ABSENT}\nfrom pmeta.cli import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", code, "zoo", "build", "efficientnet-lite0"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "pmeta zoo build needs torch" in done.stderr
+    assert "'.[imagenet]'" in done.stderr
 
 
 def test_a_device_has_no_torch(model: Path, pictures: Path) -> None:
