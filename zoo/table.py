@@ -1,10 +1,12 @@
 """The runs of the zoo as in the paper's Table 2, with curves and step sizes.
 
     python zoo/table.py --data DIR
+    python zoo/table.py --data DIR --of paper
 
 Each run's best model adapts to the same tasks of the validation classes, one sample at a time;
-differences to MAML++ are taken task by task. Writes docs/results/zoo.json, .md and pictures.
-A run whose best model is the same as in zoo.json is not measured again.
+differences to MAML++ are taken task by task. Writes docs/results/zoo.json, .md and pictures, or
+paper.json and so on for the runs at the paper's own length. A run whose best model is the same as
+in that file is not measured again.
 """
 
 import argparse
@@ -32,10 +34,20 @@ from pmeta.zoo.card_text import table
 
 ROOT = Path(__file__).parent.parent
 RUNS, RESULTS = ROOT / "zoo" / "runs", ROOT / "docs" / "results"
-ROWS = [(1, method) for method in TABLE2["4conv", 1]] + [
-    (5, method) for method in ("maml++", "pmeta-lr", "pmeta")
-]
+Row = tuple[int, str]
+"""Shots and method."""
+TABLES: dict[str, list[Row]] = {
+    "zoo": [(1, method) for method in TABLE2["4conv", 1]]
+    + [(5, method) for method in ("maml++", "pmeta-lr", "pmeta")],
+    "paper": [(shots, method) for shots in (1, 5) for method in ("maml++", "pmeta")],
+}
+"""The rows of each table."""
 QUERIES, MAML_PLUS = 15, "maml++"
+
+
+def run_of(of: str, shots: int, method: str) -> Path:
+    """The folder of a row's run."""
+    return RUNS / (f"{shots}shot-{method}" if of == "zoo" else f"{of}-{shots}shot-{method}")
 
 
 def main() -> None:
@@ -43,24 +55,21 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", required=True, help="folder of MiniImageNet, with val")
+    parser.add_argument("--of", choices=TABLES, default="zoo", help="which runs")
     parser.add_argument("--tasks", type=int, default=1000)
-    parser.add_argument(
-        "--only",
-        nargs="+",
-        default=[f"{n}shot-{m}" for n, m in ROWS],
-        help="names of runs to measure",
-    )
+    parser.add_argument("--only", nargs="+", help="names of runs to measure, without: all")
     parser.add_argument("--workers", type=int, default=workers.default_workers())
     args = parser.parse_args()
-    path = RESULTS / "zoo.json"
+    path = RESULTS / f"{args.of}.json"
     known = json.loads(path.read_text()) if path.exists() else {}
-    for shots, method in ROWS:
-        name = f"{shots}shot-{method}"
-        if name in args.only and (RUNS / name / "best.safetensors").exists():
-            known[name] = measured(RUNS / name, args, known.get(name, {}))
+    for row in TABLES[args.of]:
+        run = run_of(args.of, *row)
+        if (not args.only or run.name in args.only) and (run / "best.safetensors").exists():
+            known[run.name] = measured(run, args, known.get(run.name, {}))
             write_json(path, known)
-    (RESULTS / "zoo.md").write_text("\n\n".join(text(known, shots) for shots in (1, 5)) + "\n")
-    draw()
+    tables = [text(known, args.of, shots) for shots in (1, 5)]
+    path.with_suffix(".md").write_text("\n\n".join(tables) + "\n")
+    draw(args.of)
 
 
 def measured(run: Path, args: argparse.Namespace, known: dict[str, Any]) -> dict[str, Any]:
@@ -105,7 +114,7 @@ def results_of(group: Group, asked: EvaluateConfig) -> list[TaskResult]:
     return group.gather([result_of(i) for i in group.share(range(asked.tasks))])
 
 
-def text(known: dict[str, Any], shots: int) -> str:
+def text(known: dict[str, Any], of: str, shots: int) -> str:
     """The table of one number of shots."""
     head = [
         "",
@@ -117,19 +126,19 @@ def text(known: dict[str, Any], shots: int) -> str:
         "C engine",
     ]
     head += ["without weights", "GMACs of a step", "the paper: accuracy", "memory", "GMACs"]
-    base = known.get(f"{shots}shot-{MAML_PLUS}")
-    rows = list(_rows(known, shots, base))
+    rows = list(_rows(known, of, shots))
     return f"5-way {shots}-shot:\n\n{table(head, rows)}"
 
 
-def _rows(known: dict[str, Any], shots: int, base: dict[str, Any] | None) -> Iterator[list[str]]:
-    for method in (method for n, method in ROWS if n == shots):
+def _rows(known: dict[str, Any], of: str, shots: int) -> Iterator[list[str]]:
+    base = known.get(run_of(of, shots, MAML_PLUS).name)
+    for method in (method for n, method in TABLES[of] if n == shots):
         printed, (gmac, memory) = (
             TABLE2["4conv", shots][method][0],
             ADAPTATION["4conv", shots][method],
         )
         paper = [f"{printed:.1f} %", f"{memory:.2f} MB", f"{gmac:.2f}"]
-        r = known.get(f"{shots}shot-{method}")
+        r = known.get(run_of(of, shots, method).name)
         if r is None:
             yield [METHODS[method].title, "none yet", *[""] * 7, *paper]
             continue
@@ -157,17 +166,19 @@ def _difference(hits: list[int], base: list[int]) -> str:
     return f"{mean:+.2f} ± {ci95:.2f}"
 
 
-def draw() -> None:
+def draw(of: str) -> None:
     """Learning curves, and the step sizes of the runs that chose their layers."""
     for shots in (1, 5):
-        folders = [RUNS / f"{n}shot-{m}" for n, m in ROWS if n == shots]
+        folders = [run_of(of, n, m) for n, m in TABLES[of] if n == shots]
         runs = [read_run(folder, []) for folder in folders if folder.exists()]
+        if not runs:
+            continue
         curves = [figures.curve_of(run.method, SHORT[run.method], run.metrics) for run in runs]
-        save(figures.learning_curves(curves), RESULTS / f"zoo-{shots}shot-curves.png")
+        save(figures.learning_curves(curves), RESULTS / f"{of}-{shots}shot-curves.png")
         for run in runs:
             if run.row.sparse_alpha and run.best and run.chosen:
                 picture = step_sizes(run.chosen["alpha"], run.layers)
-                save(picture, RESULTS / f"zoo-{shots}shot-{run.method}-step-sizes.png")
+                save(picture, RESULTS / f"{of}-{shots}shot-{run.method}-step-sizes.png")
 
 
 if __name__ == "__main__":
