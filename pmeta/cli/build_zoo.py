@@ -1,12 +1,14 @@
 """The command `pmeta zoo build NAME`: the files of a model whose weights are in another package."""
 
 from dataclasses import dataclass
+from importlib import import_module
+from types import ModuleType
 
 import tyro
 
 from pmeta import zoo
+from pmeta.base.errors import how_to_install
 from pmeta.base.files import make_folder, write_atomically
-from pmeta.cli.export import export_run
 
 
 @dataclass(frozen=True)
@@ -32,12 +34,12 @@ def build(config: BuildConfig) -> None:
             f"the models that are built are {', '.join(zoo.built()) or 'none'}, got "
             f"{config.model!r}; all others come as they are."
         )
-    card = zoo.card(config.model)
+    card, exporter = zoo.card(config.model), _exporter()
     make_folder(zoo.home(config.model))
     for file in card["files"]:
         path = zoo.home(config.model) / file["file"]
         trained = file["outputs"] == card["config"]["n_way"]
-        made = export_run(config.model, classes=None if trained else file["outputs"])
+        made = exporter.export_run(config.model, classes=None if trained else file["outputs"])
         write_atomically(path, made.data)
         if not config.quiet:
             print(
@@ -46,3 +48,14 @@ def build(config: BuildConfig) -> None:
             )
     if not config.quiet:
         print(f"next: pmeta adapt {config.model} --support FOLDER")
+
+
+def _exporter() -> ModuleType:
+    """What compiles, which needs torch, as the list of models does not."""
+    try:
+        return import_module("pmeta.cli.export")
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            f"pmeta zoo build needs {error.name}, which is not installed: "
+            f"{how_to_install('imagenet')}."
+        ) from None

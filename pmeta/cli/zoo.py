@@ -2,9 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 import tyro
@@ -12,7 +10,7 @@ from rich.table import Table
 
 from pmeta import zoo
 from pmeta.base.console import Console
-from pmeta.base.errors import how_to_install
+from pmeta.cli import build_zoo
 from pmeta.zoo import card_text as zoo_card
 
 
@@ -31,7 +29,7 @@ class ZooConfig:
 def main(argv: list[str]) -> None:
     """Run the command."""
     if argv[:1] == ["build"]:
-        _builder()(argv[1:])
+        build_zoo.main(argv[1:])
         return
     config = tyro.cli(ZooConfig, args=argv, prog="pmeta zoo", description=ZooConfig.__doc__)
     if config.model:
@@ -42,18 +40,6 @@ def main(argv: list[str]) -> None:
         print(json.dumps(cards))
     else:
         show(cards, sys.stdout.isatty())
-
-
-def _builder() -> Callable[[list[str]], None]:
-    """That of `pmeta zoo build`, which needs torch, as the list does not."""
-    try:
-        main: Callable[[list[str]], None] = import_module("pmeta.cli.build_zoo").main
-    except ModuleNotFoundError as error:
-        raise ValueError(
-            f"pmeta zoo build needs {error.name}, which is not installed: "
-            f"{how_to_install('imagenet')}."
-        ) from None
-    return main
 
 
 def show_card(config: ZooConfig) -> None:

@@ -31,6 +31,8 @@ class PredictConfig:
     go_on: Annotated[bool, tyro.conf.arg(name="continue")] = False
     """With --support, of a model that was adapted before: learn on, with the classes that it
     has."""
+    mirror: bool = False
+    """With --support: learn each picture mirrored left-right too, as pmeta adapt --mirror does."""
     unsure_below: float = UNSURE_BELOW
     """Call predictions of a lower probability unsure."""
     json: bool = False
@@ -46,7 +48,7 @@ def main(argv: list[str]) -> None:
     )
     check(config)
     if config.support:
-        model = learn(config.model, config.support, config.go_on).model
+        model = learn(config.model, config.support, config.go_on, config.mirror).model
     else:
         model = open_model(config.model)
         if not model.adapted:
@@ -77,3 +79,5 @@ def check(config: PredictConfig) -> None:
         raise ValueError("pmeta predict names pictures, got none: give a picture or a folder.")
     if config.go_on and not config.support:
         raise ValueError("--continue learns from a support set, got none: give --support.")
+    if config.mirror and not config.support:
+        raise ValueError("--mirror is for a support set, got none: give --support.")

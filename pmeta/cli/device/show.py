@@ -105,9 +105,11 @@ def show_costs(found: dict[str, Any]) -> None:
 def show_learned(found: dict[str, Any], model: str, saved: str, support: str, go_on: bool) -> None:
     """What was learned, what was written, and what to type next."""
     names = ", ".join(printable(name) for name in found["classes"])
-    per_class = found["support"] / len(found["classes"])
+    counts = found["support_of_class"].values()
+    least, most = min(counts), max(counts)
+    per_class = str(most) if least == most else f"{least} to {most}"
     too = ", mirrored too" if found["mirrored"] else ""
-    print(f"learned {names} from {found['support']} samples ({per_class:.3g} of each class){too}")
+    print(f"learned {names} from {found['support']} samples ({per_class} of each class){too}")
     if saved:
         print(f"wrote {printable(saved)}: the adapted model with the names of its classes")
         print(f"next: pmeta predict {printable(shlex.quote(saved))} PHOTO_OR_FOLDER")

@@ -188,11 +188,17 @@ def test_a_head_from_prototypes_forgets_and_says_so(
 
 def test_building_a_model_without_torch_says_what_to_install() -> None:
     code = f"{ABSENT}\nfrom pmeta.cli import main; sys.exit(main(sys.argv[1:]))"
-    command = [sys.executable, "-c", code, "zoo", "build", "efficientnet-lite0"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "pmeta zoo build needs torch" in done.stderr
-    assert "'.[imagenet]'" in done.stderr
+
+    def build(name: str) -> str:
+        command = [sys.executable, "-c", code, "zoo", "build", name]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 2
+        return done.stderr
+
+    error = build("efficientnet-lite0")
+    assert "pmeta zoo build needs torch" in error
+    assert "'.[imagenet]'" in error
+    assert "the models that are built are efficientnet-lite0, got 'x'" in build("x")
 
 
 def test_a_device_has_no_torch(model: Path, pictures: Path) -> None:

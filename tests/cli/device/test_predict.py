@@ -127,6 +127,17 @@ def test_adapting_an_adapted_model_is_never_silent(
     assert named["classes"] == NAMES
 
 
+def test_mirrored_pictures_for_one_answer(
+    model: Path, pictures: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    few, saved = pictures / "support", pictures / "mirrored.pmeta"
+    run(capsys, model, "--support", few, "--mirror", "--save", saved)
+    photos = pictures / "query"
+    at_once = predict(capsys, model, photos, "--support", few, "--mirror", "--json")
+    assert json.loads(at_once) == json.loads(predict(capsys, saved, photos, "--json"))
+    assert at_once != predict(capsys, model, photos, "--support", few, "--json")
+
+
 @pytest.fixture
 def refuses(capsys: pytest.CaptureFixture[str]):
     def check(message: str, *argv: object) -> None:
@@ -143,6 +154,7 @@ def test_mistakes(mine: Path, model: Path, pictures: Path, refuses) -> None:
     refuses("choose one", mine, photo, "--json", "--csv")
     refuses("a probability from 0 to 1, got 2.0", mine, photo, "--unsure-below", 2)
     refuses("got none: give --support", mine, photo, "--continue")
+    refuses("--mirror is for a support set, got none: give --support", mine, photo, "--mirror")
     refuses("nowhere.png, which is not there", mine, pictures / "nowhere.png")
     (pictures / "notes.txt").write_text("no picture")
     refuses("notes.txt is no picture (JPEG, PNG", mine, pictures / "notes.txt")
@@ -204,7 +216,9 @@ def test_a_lopsided_support_set_is_told(
     for i in range(3):
         shutil.copy(pictures / "support/ant/0.png", pictures / f"support/ant/more{i}.png")
     assert cli.main(["adapt", str(model), "--support", str(pictures / "support")]) == 0
-    assert capsys.readouterr().err == (
+    told = capsys.readouterr()
+    assert "from 9 samples (2 to 5 of each class)\n" in told.out
+    assert told.err == (
         "warning: ant has 5 samples and bee 2, so the model will prefer ant: give about as many of "
         "each\n"
     )
