@@ -1,11 +1,8 @@
 /* 3x3 convolutions, stride 1, padding 1, and their weight gradients in float32, channels last: images are (B, H, W, C).
  *
- * cv_winograd: 16 products where 36 were (Lavin & Gray 2016, F(2x2, 3x3)). In one dimension two outputs of a filter g over four
- * inputs d are A^T (G g * B^T d), with
- *   B^T = 1  0 -1  0    G = 1    0   0     A^T = 1 1  1  0
- *         0  1  1  0        1/2  1/2 1/2         0 1 -1 -1
- *         0 -1  1  0        1/2 -1/2 1/2
- *         0  1  0 -1        0    0   1
+ * cv_winograd: 25 products where 81 were (Lavin & Gray 2016, F(3x3, 3x3)). In one dimension three outputs of a filter g over
+ * five inputs d are A^T (G g * B^T d): polynomials are multiplied by their values at the points P1, -P1, P2, -P2 and infinity.
+ * P1 = 5/4 and P2 = 3/8 round least of what we tried, about as PyTorch's own convs do, and their squares are exact.
  * The form is trilinear, so the gradient of g is G^T (A y * B^T d). For images all this applies to rows, then to columns.
  * cv_thin_weight: few input channels, as the first layer has. */
 #include <stddef.h>
@@ -22,7 +19,7 @@ int32_t cv_runs_here(void) { return 0; } /* never measured there */
 #define PART static inline __attribute__((always_inline)) FAST
 
 typedef float vec __attribute__((vector_size(32), aligned(4), may_alias));
-enum { LANES = 8, TILES = 24, ROWS = 6, MOST = 128 /* channels */ };
+enum { LANES = 8, TILES = 18, ROWS = 6, MOST = 128 /* channels */, SIDE = 3, POINTS = 5, PLACES = POINTS * POINTS };
 
 typedef struct {
     int32_t batch, height, width, inputs, outputs;
@@ -31,6 +28,44 @@ typedef struct {
 PART vec get(const float *p) { return *(const vec *)p; }
 PART void put(float *p, vec v) { *(vec *)p = v; }
 PART vec all(float f) { return (vec){f, f, f, f, f, f, f, f}; }
+
+#define P1 1.25f
+#define P2 .375f
+#define OF_1 (1 / (2 * P1 * (P1 * P1 - P2 * P2)))
+#define OF_2 (1 / (2 * P2 * (P2 * P2 - P1 * P1)))
+
+/* B^T d */
+PART void input_points(const vec *d, vec *out) {
+    vec even_1 = d[2] - P2 * P2 * d[0], odd_1 = d[3] - P2 * P2 * d[1], even_2 = d[2] - P1 * P1 * d[0], odd_2 = d[3] - P1 * P1 * d[1];
+    out[0] = odd_1 + P1 * even_1, out[1] = odd_1 - P1 * even_1, out[2] = odd_2 + P2 * even_2, out[3] = odd_2 - P2 * even_2;
+    out[4] = d[4] - P2 * P2 * d[2] - P1 * P1 * even_1;
+}
+
+/* A^T m */
+PART void outputs_of_points(const vec *m, vec *out) {
+    vec sum_1 = m[0] + m[1], sum_2 = m[2] + m[3];
+    out[0] = sum_1 + sum_2, out[1] = P1 * (m[0] - m[1]) + P2 * (m[2] - m[3]), out[2] = P1 * P1 * sum_1 + (P2 * P2 * sum_2 + m[4]);
+}
+
+/* A g */
+PART void gradient_points(const vec *g, vec *out) {
+    vec even_1 = g[0] + P1 * P1 * g[2], even_2 = g[0] + P2 * P2 * g[2];
+    out[0] = even_1 + P1 * g[1], out[1] = even_1 - P1 * g[1], out[2] = even_2 + P2 * g[1], out[3] = even_2 - P2 * g[1], out[4] = g[2];
+}
+
+/* G g */
+PART void filter_points(const vec *g, vec *out) {
+    vec even_1 = OF_1 * (g[0] + P1 * P1 * g[2]), odd_1 = OF_1 * P1 * g[1];
+    vec even_2 = OF_2 * (g[0] + P2 * P2 * g[2]), odd_2 = OF_2 * P2 * g[1];
+    out[0] = odd_1 + even_1, out[1] = odd_1 - even_1, out[2] = odd_2 + even_2, out[3] = odd_2 - even_2, out[4] = g[2];
+}
+
+/* G^T s */
+PART void filter_of_points(const vec *s, vec *out) {
+    vec less_1 = OF_1 * (s[0] - s[1]), less_2 = OF_2 * (s[2] - s[3]);
+    out[0] = less_1 + less_2, out[1] = OF_1 * P1 * (s[0] + s[1]) + OF_2 * P2 * (s[2] + s[3]);
+    out[2] = P1 * P1 * less_1 + (P2 * P2 * less_2 + s[4]);
+}
 
 /* m[ROWS][N] = v[ROWS][K] u[K][N] */
 PART void product(const float *v, const float *u, float *m, int K, int N) {
@@ -55,7 +90,7 @@ PART void correlate(const float *v, int step, const float *y, float *sum, int T,
     for (int n = 0; n < N; n += Q * LANES) {
         vec a[4][4];
         for (int r = 0; r < R; r++)
-            for (int q = 0; q < Q; q++) a[r][q] = get(sum + (size_t)r * N + n + q * LANES);
+            for (int q = 0; q < Q; q++) a[r][q] = all(0); /* sums of sums round less than one long sum */
         for (int t = 0; t < T; t++) {
             vec f[4];
             for (int r = 0; r < R; r++) f[r] = all(v[(size_t)t * step + r]);
@@ -65,127 +100,128 @@ PART void correlate(const float *v, int step, const float *y, float *sum, int T,
             }
         }
         for (int r = 0; r < R; r++)
-            for (int q = 0; q < Q; q++) put(sum + (size_t)r * N + n + q * LANES, a[r][q]);
+            for (int q = 0; q < Q; q++) {
+                float *to = sum + (size_t)r * N + n + q * LANES;
+                put(to, get(to) + a[r][q]);
+            }
     }
 }
 
-/* Where tile t of all images begins, and whether its second row and column are inside. */
+/* Where tile t of all images begins, and how many of its rows and columns are inside. */
 typedef struct {
-    int image, row, column, two_rows, two_columns;
+    int image, row, column, rows, columns;
 } tile;
 
-PART int tiles_of(const cv_shape *s) { return s->batch * ((s->height + 1) / 2) * ((s->width + 1) / 2); }
+PART int along(int pixels) { return (pixels + SIDE - 1) / SIDE; }
+PART int least(int a, int b) { return a < b ? a : b; }
+PART int tiles_of(const cv_shape *s) { return s->batch * along(s->height) * along(s->width); }
 
 PART tile tile_at(const cv_shape *s, int t) {
-    int across = (s->width + 1) / 2, per_image = (s->height + 1) / 2 * across;
-    int row = t % per_image / across * 2, column = t % across * 2;
-    return (tile){t / per_image, row, column, row + 1 < s->height, column + 1 < s->width};
+    int across = along(s->width), per_image = along(s->height) * across;
+    int row = t % per_image / across * SIDE, column = t % across * SIDE;
+    return (tile){t / per_image, row, column, least(SIDE, s->height - row), least(SIDE, s->width - column)};
 }
 
 static const float ZEROS[MOST];
 
-/* v[16][TILES][C] at place `at`: B^T d B of a tile's 4x4 inputs. */
-PART void transform_input(const float *x, const cv_shape *s, tile at_image, float *v, int at) {
+/* v[PLACES][TILES][C] at place `at`: B^T d B of a tile's 5x5 inputs. */
+PART void transform_input(const float *x, const cv_shape *s, tile in, float *v, int at) {
     int H = s->height, W = s->width, C = s->inputs;
-    const float *p[16];
-    for (int k = 0; k < 16; k++) {
-        int i = at_image.row - 1 + k / 4, j = at_image.column - 1 + k % 4;
-        p[k] = i < 0 || i >= H || j < 0 || j >= W ? ZEROS : x + (((size_t)at_image.image * H + i) * W + j) * C;
+    const float *p[PLACES];
+    for (int k = 0; k < PLACES; k++) {
+        int i = in.row - 1 + k / POINTS, j = in.column - 1 + k % POINTS;
+        p[k] = i < 0 || i >= H || j < 0 || j >= W ? ZEROS : x + (((size_t)in.image * H + i) * W + j) * C;
     }
     for (int c = 0; c < C; c += LANES) {
-        vec half[4][4];
-        for (int j = 0; j < 4; j++) {
-            vec d0 = get(p[j] + c), d1 = get(p[4 + j] + c), d2 = get(p[8 + j] + c), d3 = get(p[12 + j] + c);
-            half[0][j] = d0 - d2, half[1][j] = d1 + d2, half[2][j] = d2 - d1, half[3][j] = d1 - d3;
+        vec half[POINTS][POINTS]; /* [column][row] */
+        for (int j = 0; j < POINTS; j++) {
+            vec d[POINTS];
+            for (int i = 0; i < POINTS; i++) d[i] = get(p[POINTS * i + j] + c);
+            input_points(d, half[j]);
         }
-        for (int i = 0; i < 4; i++) {
-            vec *d = half[i], out[4] = {d[0] - d[2], d[1] + d[2], d[2] - d[1], d[1] - d[3]};
-            for (int j = 0; j < 4; j++) put(v + ((size_t)(4 * i + j) * TILES + at) * C + c, out[j]);
+        for (int i = 0; i < POINTS; i++) {
+            vec d[POINTS] = {half[0][i], half[1][i], half[2][i], half[3][i], half[4][i]}, out[POINTS];
+            input_points(d, out);
+            for (int j = 0; j < POINTS; j++) put(v + ((size_t)(POINTS * i + j) * TILES + at) * C + c, out[j]);
         }
     }
 }
 
-/* The image's 2x2 outputs A^T m A from m[16][TILES][C] at place `at`. */
-PART void transform_output(const float *m, int at, const cv_shape *s, tile at_image, float *y) {
+/* The image's 3x3 outputs A^T m A from m[PLACES][TILES][C] at place `at`. */
+PART void transform_output(const float *m, int at, const cv_shape *s, tile in, float *y) {
     int H = s->height, W = s->width, C = s->outputs;
-    y += (((size_t)at_image.image * H + at_image.row) * W + at_image.column) * C;
+    y += (((size_t)in.image * H + in.row) * W + in.column) * C;
     for (int c = 0; c < C; c += LANES) {
-        vec half[2][4];
-        for (int j = 0; j < 4; j++) {
-            vec d[4];
-            for (int i = 0; i < 4; i++) d[i] = get(m + ((size_t)(4 * i + j) * TILES + at) * C + c);
-            half[0][j] = d[0] + d[1] + d[2], half[1][j] = d[1] - d[2] - d[3];
+        vec half[POINTS][SIDE]; /* [column][row] */
+        for (int j = 0; j < POINTS; j++) {
+            vec d[POINTS];
+            for (int i = 0; i < POINTS; i++) d[i] = get(m + ((size_t)(POINTS * i + j) * TILES + at) * C + c);
+            outputs_of_points(d, half[j]);
         }
-        for (int i = 0; i < 1 + at_image.two_rows; i++) {
-            vec *d = half[i];
-            float *out = y + (size_t)i * W * C + c;
-            put(out, d[0] + d[1] + d[2]);
-            if (at_image.two_columns) put(out + C, d[1] - d[2] - d[3]);
+        for (int i = 0; i < in.rows; i++) {
+            vec d[POINTS] = {half[0][i], half[1][i], half[2][i], half[3][i], half[4][i]}, out[SIDE];
+            outputs_of_points(d, out);
+            for (int j = 0; j < in.columns; j++) put(y + ((size_t)i * W + j) * C + c, out[j]);
         }
     }
 }
 
-/* v[16][TILES][C] at place `at`: A g A^T of a tile's 2x2 output gradients. */
-PART void transform_gradient(const float *g, const cv_shape *s, tile at_image, float *v, int at) {
-    int H = s->height, W = s->width, C = s->outputs;
-    g += (((size_t)at_image.image * H + at_image.row) * W + at_image.column) * C;
-    const float *right = at_image.two_columns ? g + C : ZEROS, *below = at_image.two_rows ? g + (size_t)W * C : ZEROS;
-    const float *across = at_image.two_rows && at_image.two_columns ? below + C : ZEROS;
+/* v[PLACES][TILES][C] at place `at`: A g A^T of a tile's 3x3 output gradients. */
+PART void transform_gradient(const float *g, const cv_shape *s, tile in, float *v, int at) {
+    int W = s->width, C = s->outputs;
+    const float *p[SIDE * SIDE];
+    g += (((size_t)in.image * s->height + in.row) * W + in.column) * C;
+    for (int k = 0; k < SIDE * SIDE; k++)
+        p[k] = k / SIDE < in.rows && k % SIDE < in.columns ? g + ((size_t)(k / SIDE) * W + k % SIDE) * C : ZEROS;
     for (int c = 0; c < C; c += LANES) {
-        vec a = get(g + c), b = get(right + c), d = get(below + c), e = get(across + c);
-        vec l[4] = {a, a + d, a - d, -d}, r[4] = {b, b + e, b - e, -e};
-        for (int i = 0; i < 4; i++) {
-            vec out[4] = {l[i], l[i] + r[i], l[i] - r[i], -r[i]};
-            for (int j = 0; j < 4; j++) put(v + ((size_t)(4 * i + j) * TILES + at) * C + c, out[j]);
+        vec half[SIDE][POINTS]; /* [column][row] */
+        for (int j = 0; j < SIDE; j++) {
+            vec d[SIDE] = {get(p[j] + c), get(p[SIDE + j] + c), get(p[2 * SIDE + j] + c)};
+            gradient_points(d, half[j]);
+        }
+        for (int i = 0; i < POINTS; i++) {
+            vec d[SIDE] = {half[0][i], half[1][i], half[2][i]}, out[POINTS];
+            gradient_points(d, out);
+            for (int j = 0; j < POINTS; j++) put(v + ((size_t)(POINTS * i + j) * TILES + at) * C + c, out[j]);
         }
     }
 }
 
-/* G g */
-PART void widen(const vec *g, vec *out) {
-    out[0] = g[0], out[1] = (g[0] + g[1] + g[2]) * .5f, out[2] = (g[0] - g[1] + g[2]) * .5f, out[3] = g[2];
-}
-
-/* G^T s */
-PART void narrow(const vec *s, vec *out) {
-    out[0] = s[0] + (s[1] + s[2]) * .5f, out[1] = (s[1] - s[2]) * .5f, out[2] = (s[1] + s[2]) * .5f + s[3];
-}
-
-/* u[16][C][F] = G w G^T from w (F, C, 3, 3); turned: from w (C, F, 3, 3) turned round, the filters of the input gradient. */
+/* u[PLACES][C][F] = G w G^T from w (F, C, 3, 3); turned: from w (C, F, 3, 3) turned round, the filters of the input gradient. */
 PART void transform_filters(const float *w, int C, int F, int turned, float *u) {
     for (int c = 0; c < C; c++) {
         for (int f = 0; f < F; f += LANES) {
             const float *first = w + ((size_t)(turned ? c : f) * (turned ? F : C) + (turned ? f : c)) * 9;
             size_t next = turned ? 9 : (size_t)C * 9;
-            vec half[3][4]; /* [column][row] */
+            vec half[3][POINTS]; /* [column][row] */
             for (int j = 0; j < 3; j++) {
                 vec g[3];
                 for (int i = 0; i < 3; i++)
                     for (int l = 0; l < LANES; l++) g[i][l] = first[l * next + (turned ? 8 - 3 * i - j : 3 * i + j)];
-                widen(g, half[j]);
+                filter_points(g, half[j]);
             }
-            for (int i = 0; i < 4; i++) {
-                vec g[3] = {half[0][i], half[1][i], half[2][i]}, out[4];
-                widen(g, out);
-                for (int j = 0; j < 4; j++) put(u + ((size_t)(4 * i + j) * C + c) * F + f, out[j]);
+            for (int i = 0; i < POINTS; i++) {
+                vec g[3] = {half[0][i], half[1][i], half[2][i]}, out[POINTS];
+                filter_points(g, out);
+                for (int j = 0; j < POINTS; j++) put(u + ((size_t)(POINTS * i + j) * C + c) * F + f, out[j]);
             }
         }
     }
 }
 
-/* gw (F, C, 3, 3) = G^T sum G from sum[16][C][F]. */
+/* gw (F, C, 3, 3) = G^T sum G from sum[PLACES][C][F]. */
 PART void transform_sums(const float *sum, int C, int F, float *gw) {
     for (int c = 0; c < C; c++) {
         for (int f = 0; f < F; f += LANES) {
-            vec half[4][3]; /* [column][row] */
-            for (int j = 0; j < 4; j++) {
-                vec d[4];
-                for (int i = 0; i < 4; i++) d[i] = get(sum + ((size_t)(4 * i + j) * C + c) * F + f);
-                narrow(d, half[j]);
+            vec half[POINTS][3]; /* [column][row] */
+            for (int j = 0; j < POINTS; j++) {
+                vec d[POINTS];
+                for (int i = 0; i < POINTS; i++) d[i] = get(sum + ((size_t)(POINTS * i + j) * C + c) * F + f);
+                filter_of_points(d, half[j]);
             }
             for (int i = 0; i < 3; i++) {
-                vec d[4] = {half[0][i], half[1][i], half[2][i], half[3][i]}, out[3];
-                narrow(d, out);
+                vec d[POINTS] = {half[0][i], half[1][i], half[2][i], half[3][i], half[4][i]}, out[3];
+                filter_of_points(d, out);
                 for (int j = 0; j < 3; j++)
                     for (int l = 0; l < LANES; l++) gw[((size_t)(f + l) * C + c) * 9 + 3 * i + j] = out[j][l];
             }
@@ -194,16 +230,16 @@ PART void transform_sums(const float *sum, int C, int F, float *gw) {
 }
 
 /* y = conv(x, w); turned: the input gradient x of a conv with the weight w, from its output gradient.
- * scratch: 16 (inputs outputs + TILES (inputs + outputs)) floats. Channels are multiples of 16 and at most MOST. */
+ * scratch: PLACES (inputs outputs + TILES (inputs + outputs)) floats. Channels are multiples of 16 and at most MOST. */
 FAST void cv_winograd(const cv_shape *s, const float *x, const float *w, int32_t turned, float *y, float *scratch) {
     int C = s->inputs, F = s->outputs, tiles = tiles_of(s);
-    float *u = scratch, *v = u + (size_t)16 * C * F, *m = v + (size_t)16 * TILES * C;
+    float *u = scratch, *v = u + (size_t)PLACES * C * F, *m = v + (size_t)PLACES * TILES * C;
     transform_filters(w, C, F, turned, u);
-    memset(v, 0, sizeof *v * 16 * TILES * (size_t)C); /* the last tiles may be fewer */
+    memset(v, 0, sizeof *v * PLACES * TILES * (size_t)C); /* the last tiles may be fewer */
     for (int t = 0; t < tiles; t += TILES) {
-        int n = tiles - t < TILES ? tiles - t : TILES;
+        int n = least(TILES, tiles - t);
         for (int i = 0; i < n; i++) transform_input(x, s, tile_at(s, t + i), v, i);
-        for (int k = 0; k < 16; k++)
+        for (int k = 0; k < PLACES; k++)
             for (int i = k * TILES; i < k * TILES + n; i += ROWS)
                 product(v + (size_t)i * C, u + (size_t)k * C * F, m + (size_t)i * F, C, F);
         for (int i = 0; i < n; i++) transform_output(m, i, s, tile_at(s, t + i), y);
@@ -213,15 +249,15 @@ FAST void cv_winograd(const cv_shape *s, const float *x, const float *w, int32_t
 /* gw = the weight gradient (outputs, inputs, 3, 3) from the input x and the output gradient g; scratch and channels as above. */
 FAST void cv_winograd_weight(const cv_shape *s, const float *x, const float *g, float *gw, float *scratch) {
     int C = s->inputs, F = s->outputs, tiles = tiles_of(s);
-    float *sum = scratch, *v = sum + (size_t)16 * C * F, *y = v + (size_t)16 * TILES * C;
-    memset(sum, 0, sizeof *sum * 16 * (size_t)C * F);
+    float *sum = scratch, *v = sum + (size_t)PLACES * C * F, *y = v + (size_t)PLACES * TILES * C;
+    memset(sum, 0, sizeof *sum * PLACES * (size_t)C * F);
     for (int t = 0; t < tiles; t += TILES) {
-        int n = tiles - t < TILES ? tiles - t : TILES;
+        int n = least(TILES, tiles - t);
         for (int i = 0; i < n; i++) {
             transform_input(x, s, tile_at(s, t + i), v, i);
             transform_gradient(g, s, tile_at(s, t + i), y, i);
         }
-        for (int k = 0; k < 16; k++)
+        for (int k = 0; k < PLACES; k++)
             for (int c = 0; c < C; c += 4)
                 correlate(v + (size_t)k * TILES * C + c, C, y + (size_t)k * TILES * F, sum + ((size_t)k * C + c) * F, n, F, 4, 2);
     }
