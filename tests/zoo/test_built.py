@@ -1,6 +1,8 @@
 """A model of which only what was learned ships: built by its user, then like the others."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +12,7 @@ from safetensors.numpy import load_file
 
 from pmeta import cli, device, zoo
 from pmeta.zoo.card_text import text
+from tests.helpers.adapting import ABSENT
 from tests.zoo.test_zoo import ROOT, draw
 from zoo import add
 
@@ -128,3 +131,18 @@ def test_what_ships_of_a_built_model(name: str) -> None:
     weights = {key for key in learned if key.startswith("w/")}
     assert weights == {"w/scale.weight", "w/scale.bias"}
     assert (learned["alpha"] > 0).any()
+
+
+def test_building_a_model_without_torch_says_what_to_install() -> None:
+    code = f"{ABSENT}\nfrom pmeta.cli import main; sys.exit(main(sys.argv[1:]))"
+
+    def build(name: str) -> str:
+        command = [sys.executable, "-c", code, "zoo", "build", name]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 2
+        return done.stderr
+
+    error = build("efficientnet-lite0")
+    assert "pmeta zoo build needs torch" in error
+    assert "'.[imagenet]'" in error
+    assert "the models that are built are efficientnet-lite0, got 'x'" in build("x")

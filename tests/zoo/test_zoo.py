@@ -23,7 +23,7 @@ from pmeta.training.config import ImageConfig
 from pmeta.training.run_folder import Run
 from pmeta.training.train import build
 from pmeta.zoo.card_text import text
-from tests.cli.device.test_adapt import ABSENT
+from tests.helpers.adapting import ABSENT
 from zoo import add
 
 ROOT = Path(__file__).parents[2]

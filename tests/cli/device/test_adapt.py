@@ -18,49 +18,9 @@ from PIL import Image
 from pmeta import cli, device
 from pmeta.compiler.export import export
 from pmeta.method.methods import METHODS
-from pmeta.network.backbones import FourConv, initialise
 from pmeta.network.take_in import take_in
+from tests.helpers.adapting import ABSENT, NAMES, run
 from tests.helpers.device_models import trained
-
-NAMES = ["ant", "bee", "cat"]
-ABSENT = """
-import sys
-class Absent:
-    def find_spec(self, name, *rest):
-        heavy = "torch safetensors matplotlib scipy gymnasium mujoco tensorboard".split()
-        if name.partition(".")[0] in heavy:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-sys.meta_path.insert(0, Absent())
-"""
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    generator = torch.Generator().manual_seed(0)
-    net = take_in(initialise(FourConv(3, (3, 16, 16), 8, 2), generator), torch.zeros(1, 3, 16, 16))
-    meta = trained(net, METHODS["pmeta"], generator, alpha_0=0.1, live=["conv4", "fc"])
-    path = tmp_path_factory.mktemp("model") / "model.pmeta"
-    path.write_bytes(export(net, meta, METHODS["pmeta"], (3, 16, 16), input_type="uint8").data)
-    return path
-
-
-@pytest.fixture
-def pictures(tmp_path: Path) -> Path:
-    """Three classes of one colour each."""
-    random = np.random.default_rng(0)
-    for label, name in enumerate(NAMES):
-        for part, n in (("support", 2), ("query", 3)):
-            (tmp_path / part / name).mkdir(parents=True)
-            for i in range(n):
-                pixels = random.integers(0, 60, (20, 24, 3), dtype=np.uint8)
-                pixels[..., label] += 180
-                Image.fromarray(pixels).save(tmp_path / part / name / f"{i}.png")
-    return tmp_path
-
-
-def run(capsys: pytest.CaptureFixture[str], *argv: object) -> str:
-    assert cli.main(["adapt", *map(str, argv)]) == 0
-    return capsys.readouterr().out
 
 
 def test_folders_to_json(model: Path, pictures: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -186,21 +146,6 @@ def test_a_head_from_prototypes_forgets_and_says_so(
     assert "forgets pictures that are not in it" in capsys.readouterr().err
 
 
-def test_building_a_model_without_torch_says_what_to_install() -> None:
-    code = f"{ABSENT}\nfrom pmeta.cli import main; sys.exit(main(sys.argv[1:]))"
-
-    def build(name: str) -> str:
-        command = [sys.executable, "-c", code, "zoo", "build", name]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 2
-        return done.stderr
-
-    error = build("efficientnet-lite0")
-    assert "pmeta zoo build needs torch" in error
-    assert "'.[imagenet]'" in error
-    assert "the models that are built are efficientnet-lite0, got 'x'" in build("x")
-
-
 def test_a_device_has_no_torch(model: Path, pictures: Path) -> None:
     """What `pip install p-meta` brings is enough: a process that can import nothing of the training
     adapts all the same."""
@@ -267,17 +212,6 @@ def test_names_that_the_terminal_cannot_show(
     argv = ["adapt", model, "--support", pictures / "support", "--query", pictures / "query/bee"]
     assert cli.main([str(a) for a in argv]) == 0
     assert b"\n\\udcff \\xfc.png\t" in b"\n" + shown.getvalue()
-
-
-@pytest.fixture
-def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., None]:
-    def check(message: str, *argv: object) -> None:
-        assert cli.main(["adapt", *map(str, argv)]) == 2
-        error = capsys.readouterr().err
-        assert message in error
-        assert error.count("\n") == 1
-
-    return check
 
 
 def test_mistakes_in_folders(model: Path, pictures: Path, refused: Callable[..., None]) -> None:

@@ -14,9 +14,7 @@ from PIL import Image
 
 from pmeta import cli, device
 from pmeta.data import decode
-from tests.cli.device.test_adapt import ABSENT, NAMES, model, pictures, refused, run
-
-__all__ = ["model", "pictures", "refused"]
+from tests.helpers.adapting import ABSENT, NAMES, run
 
 
 @pytest.fixture
