@@ -78,6 +78,33 @@ def test_weights_scores_and_classes_are_those_of_the_native_engine(
     assert found["classes"] == 3
 
 
+def test_mirrored_pictures_are_learned_as_by_the_native_engine(folder: Path, x: np.ndarray) -> None:
+    found = run(
+        """model.adapt(samples.slice(0, 6), labels, () => {}, true);
+        fs.writeFileSync(folder + "/state", model.state().weights);
+        const { temperature } = model;
+        const told = (f) => { try { f(); } catch (error) { return error.message; } };
+        const message = told(() => model.adapt([[...samples[0]]], [0], () => {}, true));
+        const activities = await open(sensors);
+        const window = new Float32Array(activities.inputShape.reduce((a, b) => a * b, 1));
+        const flat = told(() => activities.adapt([window], [0], () => {}, true));
+        return { temperature, message, flat };""",
+        folder,
+        labels=LABELS,
+        sensors=zoo.FOLDER / "sensors" / "har-conv1d.pmeta",
+    )
+    native = device.load(zoo.FOLDER / MODELS[0])
+    native.adapt(x[:6], LABELS, mirror=True)
+    state = np.fromfile(folder / "state", np.float32)
+    np.testing.assert_allclose(state, np.frombuffer(native.state(), np.float32), atol=1e-4)
+    assert found["temperature"] == pytest.approx(native.temperature)
+    assert found["message"].startswith("a sample of this model is a Uint8Array of")
+    assert "leave mirror out" in found["flat"]
+    plain = device.load(zoo.FOLDER / MODELS[0])
+    plain.adapt(x[:6], LABELS)
+    assert np.abs(state - np.frombuffer(plain.state(), np.float32)).max() > 1e-3
+
+
 def test_what_it_saves_python_loads(folder: Path, x: np.ndarray) -> None:
     scores = run(
         """model.adapt(samples.slice(0, 6), labels);

@@ -64,6 +64,22 @@ def test_pictures_are_taught_and_told_apart_as_by_the_native_engine(
     assert tab.problems() == []
 
 
+def test_mirrored_copies_are_learned_too_if_asked(
+    tab: Page, pictures: dict[str, list[Path]]
+) -> None:
+    show(tab, pictures, 2)
+    tab.click("#mirror")
+    teach(tab)
+    native = device.load(MODEL)
+    x = np.stack([read_picture(path, native) for paths in pictures.values() for path in paths[:2]])
+    native.adapt(x, np.repeat([0, 1, 2], 2), mirror=True)
+    (weights,) = arrays(tab, "[teachPage.now.taught.state.weights]", np.float32)
+    np.testing.assert_allclose(weights, np.frombuffer(native.state(), np.float32), atol=1e-4)
+    assert "learned from6, mirrored too" in tab.evaluate(
+        "document.querySelector('#costs').textContent"
+    )
+
+
 def test_what_is_downloaded_loads_again_here_and_in_python(
     tab: Page, pictures: dict[str, list[Path]], html: Path, tmp_path: Path
 ) -> None:

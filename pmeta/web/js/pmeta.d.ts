@@ -64,8 +64,8 @@ export declare class Model {
   /** What the file says of itself in JSON, see docs/reference/format.md. */
   readonly facts: Record<string, unknown>;
 
-  /** Forget earlier adaptations and take K steps. */
-  adapt(samples: Sample[], labels: number[], onStep?: (step: Step) => void): void;
+  /** Forget earlier adaptations and take K steps; with `mirror` each picture is fed mirrored left-right too. */
+  adapt(samples: Sample[], labels: number[], onStep?: (step: Step) => void, mirror?: boolean): void;
   /** The network's output for a sample. */
   scores(sample: Sample): Float32Array;
   /** The most likely class of a sample, and the probability of each. */

@@ -8,9 +8,10 @@
  *
  * Every call runs at once and blocks; in a page it belongs in a Worker (worker.js). */
 
-/** The fields of `pmeta_model` in pmeta.h that a caller reads, in their order; 32 bits each. */
+/** The first fields of `pmeta_model` in pmeta.h, in their order; 32 bits each. */
 const FIELDS = [
   "arena_bytes", "infer_bytes", "state_bytes", "input_bytes", "input_type", "outputs", "rows", "steps", "batch", "classes",
+  "file", "arena", "file_bytes", "arena_given", "high_water", "support",
 ];
 const MODEL_BYTES = 256; // room for the struct: more than it takes
 const PAGE = 65536;
@@ -81,21 +82,25 @@ export class Model {
   get adapted() { return this._word(AT.classes) > 0; }
 
   /** Forget earlier adaptations and take K steps on samples with labels 0, 1, ... ; `onStep({ step, loss, milliseconds })`
-   * is told of each, and as step 0 of the pass that makes prototypes. Where it fails, the model is as it was meta-trained. */
-  adapt(samples, labels, onStep = () => {}) {
+   * is told of each, and as step 0 of the pass that makes prototypes. With `mirror` each picture is fed mirrored left-right
+   * too, in twice the time. Where it fails, the model is as it was meta-trained. */
+  adapt(samples, labels, onStep = () => {}, mirror = false) {
     const classes = this._checkSupport(samples, labels);
+    const fed = mirror ? this._withMirrored(samples) : samples;
+    const copies = fed.length / samples.length;
     this.reset();
     try {
       this._call("pmeta_classes", this.facts.repeated === true ? classes : this.outputs);
-      this._call("pmeta_begin", samples.length);
+      this._call("pmeta_begin", fed.length);
       for (let step = this.prototypes ? 0 : 1; step <= this.steps; step++) {
         const start = performance.now();
         let loss = 0;
-        samples.forEach((sample, i) => { loss += this._feed(sample, labels[i]) / samples.length; });
+        fed.forEach((sample, i) => { loss += this._feed(sample, labels[Math.floor(i / copies)]) / fed.length; });
         this._call("pmeta_step");
         onStep({ step, loss, milliseconds: performance.now() - start });
       }
       this._call("pmeta_classes", classes);
+      this._setField("support", samples.length); // for the temperature: copies make a model hardly surer
     } catch (error) {
       this.reset();
       throw error;
@@ -195,6 +200,8 @@ export class Model {
 
   _field(name) { return new DataView(this._c.memory.buffer).getUint32(this._m + 4 * FIELDS.indexOf(name), true); }
 
+  _setField(name, value) { new DataView(this._c.memory.buffer).setUint32(this._m + 4 * FIELDS.indexOf(name), value, true); }
+
   /** A word of the file, by its offset. */
   _word(at) { return new DataView(this._c.memory.buffer).getUint32(this._file + at, true); }
 
@@ -241,6 +248,12 @@ export class Model {
 
   /** Copy a sample into the engine's memory. */
   _put(sample) {
+    const type = this._checkSample(sample);
+    new type(this._c.memory.buffer, this._sample, sample.length).set(sample);
+  }
+
+  /** The type of array that a sample has to be, which this one is. */
+  _checkSample(sample) {
     const type = this.inputType === "uint8" ? Uint8Array : Float32Array;
     const length = product(this.inputShape);
     const clamped = type === Uint8Array && sample instanceof Uint8ClampedArray;
@@ -249,13 +262,23 @@ export class Model {
       throw new PmetaError(`a sample of this model is a ${type.name} of ${length} numbers, got ${got}.`);
     }
     if (type === Float32Array && !sample.every(Number.isFinite)) throw new PmetaError("a sample has finite numbers only: mend it.");
-    new type(this._c.memory.buffer, this._sample, length).set(sample);
+    return type;
   }
 
   _feed(sample, label) {
     this._put(sample);
     this._call("pmeta_feed", this._sample, label, this._output);
     return this._floats(this._output, 1)[0];
+  }
+
+  /** Pictures, each followed by its copy mirrored left-right. */
+  _withMirrored(samples) {
+    if (this.inputShape.length !== 3) {
+      const shape = this.inputShape.join(", ");
+      throw new PmetaError(`pictures (channels, height, width) are mirrored, the model reads samples of shape (${shape}): leave mirror out.`);
+    }
+    samples.forEach((sample) => this._checkSample(sample));
+    return samples.flatMap((sample) => [sample, mirrored(sample, this.inputShape.at(-1))]);
   }
 
   _checkSupport(samples, labels) {
@@ -288,6 +311,12 @@ export class Model {
     } catch { /* told below */ }
     throw new PmetaError("the names and shapes in the file do not fit its header: write it again with pmeta export or pmeta adapt --save.");
   }
+}
+
+function mirrored(sample, width) {
+  const copy = sample.slice();
+  for (let at = 0; at < copy.length; at += width) copy.subarray(at, at + width).reverse();
+  return copy;
 }
 
 function product(shape) { return shape.reduce((size, n) => size * n, 1); }

@@ -15,8 +15,8 @@ export declare class RemoteModel {
   picture(source: Blob | ImageBitmap): Promise<Uint8Array>;
   /** The samples in a CSV or JSON file. */
   readings(file: File): Promise<Float32Array[]>;
-  /** K steps; returns the state behind them. */
-  adapt(samples: Sample[], labels: number[], onStep?: (step: Step) => void): Promise<State>;
+  /** K steps, with `mirror` from mirrored pictures too; returns the state behind them. */
+  adapt(samples: Sample[], labels: number[], onStep?: (step: Step) => void, mirror?: boolean): Promise<State>;
   predict(samples: Sample[]): Promise<Prediction[]>;
   scores(samples: Sample[]): Promise<Float32Array[]>;
   /** Take back a state, or with null the weights of the file. */

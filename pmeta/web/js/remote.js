@@ -22,8 +22,8 @@ export class RemoteModel {
   picture(source) { return this._call("picture", [source], { hand: source instanceof ImageBitmap ? [source] : [] }); }
   /** The samples in a CSV or JSON file. */
   readings(file) { return this._call("readings", [file]); }
-  /** K steps; returns the state behind them. */
-  adapt(samples, labels, onStep) { return this._call("adapt", [samples, labels], { onStep }); }
+  /** K steps, with `mirror` from mirrored pictures too; returns the state behind them. */
+  adapt(samples, labels, onStep, mirror = false) { return this._call("adapt", [samples, labels, mirror], { onStep }); }
   predict(samples) { return this._call("predict", [samples]); }
   scores(samples) { return this._call("scores", [samples]); }
   /** Take back a state, or with null the weights of the file. */

@@ -15,8 +15,8 @@ const CALLS = {
   },
   picture: (source) => readPicture(source, model.inputShape),
   async readings(file) { return readReadings(await file.text(), file.name, model.inputShape); },
-  adapt(samples, labels, onStep) {
-    model.adapt(samples, labels, onStep);
+  adapt(samples, labels, mirror, onStep) {
+    model.adapt(samples, labels, onStep, mirror);
     return model.state();
   },
   predict: (samples) => samples.map((sample) => model.predict(sample)),

@@ -86,7 +86,7 @@ class TeachPage {
     if (rows !== 1) throw new Error("this page is for classifiers, the model is a policy.");
     document.body.classList.toggle("readings", !this.isPictures);
     document.querySelectorAll(".things").forEach((part) => { part.textContent = this.things; });
-    document.querySelectorAll("#live").forEach((button) => { button.hidden = !this.isPictures; });
+    document.querySelectorAll("#live, #mirror-row").forEach((part) => { part.hidden = !this.isPictures; });
     at("try-file").accept = this.accept;
     if (!this.isPictures) {
       const [length, channels] = [inputShape.at(-1), inputShape.slice(0, -1).reduce((size, n) => size * n, 1)];
@@ -154,10 +154,12 @@ class TeachPage {
       const { own } = this.now; // teaching never starts from a model that was taught already
       if (this.now.file !== own.file) await this.remote.open(own.file);
       const times = [];
-      const state = await this.remote.adapt(learn.samples, learn.labels, (step) => this._showStep(step, times));
+      const mirror = this.isPictures && at("mirror").checked;
+      const state = await this.remote.adapt(learn.samples, learn.labels, (step) => this._showStep(step, times), mirror);
       const found = await this.remote.predict(aside.samples);
       const right = found.filter(({ label }, i) => label === aside.labels[i]).length;
-      const result = { learned: learn.samples.length, right, aside: aside.samples.length, times, reached: await this.remote.highWaterBytes() };
+      const learned = `${learn.samples.length}${mirror ? ", mirrored too" : ""}`;
+      const result = { learned, right, aside: aside.samples.length, times, reached: await this.remote.highWaterBytes() };
       this.isBusy = false;
       this.change({ ...own, taught: { classes, state, result } });
     } catch (error) {
