@@ -148,7 +148,7 @@ def _rows(known: dict[str, Any], of: str, shots: int) -> Iterator[list[str]]:
         ours = [*(f"{r[key]:.2f} MB" for key in memories), f"{r['gmac']:.2f}"]
         difference = ""
         if base and method != MAML_PLUS and base["tasks"] == r["tasks"]:
-            difference = _difference(r["hits"], base["hits"])
+            difference = paired(percent(r["hits"]), percent(base["hits"]))
         yield [
             METHODS[method].title,
             tasks,
@@ -159,8 +159,14 @@ def _rows(known: dict[str, Any], of: str, shots: int) -> Iterator[list[str]]:
         ]
 
 
-def _difference(hits: list[int], base: list[int]) -> str:
-    points = [100 * (a - b) / (5 * QUERIES) for a, b in zip(hits, base, strict=True)]
+def percent(hits: list[int]) -> list[float]:
+    """The accuracy of each task, from its queries classified right."""
+    return [100 * n / (5 * QUERIES) for n in hits]
+
+
+def paired(ours: list[float], base: list[float]) -> str:
+    """The mean difference, task by task, with CI95."""
+    points = [a - b for a, b in zip(ours, base, strict=True)]
     mean = sum(points) / len(points)
     ci95 = 1.96 * math.sqrt(sum((p - mean) ** 2 for p in points) / (len(points) - 1) / len(points))
     return f"{mean:+.2f} ± {ci95:.2f}"

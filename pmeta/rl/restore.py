@@ -9,7 +9,7 @@ from pmeta.method.inner import InnerLoop
 from pmeta.method.learned import Meta
 from pmeta.network.layers import Network
 from pmeta.rl.config import RLConfig
-from pmeta.rl.evaluate import ReturnSummary, summarise, task_returns
+from pmeta.rl.evaluate import ReturnSummary, TaskReturn, summarise, task_returns
 from pmeta.rl.policy import Env, policy_gradient
 from pmeta.rl.render import draw
 from pmeta.rl.train import TEST, build, make_env, run_tasks
@@ -34,8 +34,16 @@ def restore(path: str) -> tuple[RLConfig, Env, Network, Meta]:
 def evaluate(
     group: Group, path: str, tasks: int, batch: int | None, seed: int, render: str
 ) -> tuple[list[str], ReturnSummary]:
-    """The names of the layers, and the summary over all tasks; each process of the group takes its
-    share of them."""
+    """The names of the layers, and the summary over all tasks."""
+    names, results = each_task(group, path, tasks, batch, seed, render)
+    return names, summarise(results)
+
+
+def each_task(
+    group: Group, path: str, tasks: int, batch: int | None, seed: int, render: str = ""
+) -> tuple[list[str], list[TaskReturn]]:
+    """The names of the layers, and what each task gives, in order; each process of the group takes
+    its share of them."""
     torch.set_num_threads(1)
     config, env, net, meta = restore(path)
     loop = InnerLoop(net, config.method_row(), policy_gradient, batch=batch)
@@ -47,4 +55,4 @@ def evaluate(
         results += task_returns(loop, meta, data)
         if render and group.rank == 0 and chunk is chunks[0]:
             draw(config.env, data, render)
-    return [layer.name for layer in net.layers], summarise(group.gather(results))
+    return [layer.name for layer in net.layers], group.gather(results)
