@@ -176,7 +176,7 @@ def draw(of: str) -> None:
     """Learning curves, and the step sizes of the runs that chose their layers."""
     for shots in (1, 5):
         folders = [run_of(of, n, m) for n, m in TABLES[of] if n == shots]
-        runs = [read_run(folder, []) for folder in folders if folder.exists()]
+        runs = [read_run(folder, []) for folder in folders if (folder / "metrics.jsonl").exists()]
         if not runs:
             continue
         curves = [figures.curve_of(run.method, SHORT[run.method], run.metrics) for run in runs]
