@@ -207,8 +207,9 @@ def save(figure: Figure, path: Path) -> None:
     """Write a picture as .png or .svg, whole or not at all."""
     kind, image = path.suffix[1:], BytesIO()
     with _drawing(figure):
-        figure.savefig(
-            image, format=kind, dpi=200, metadata={"Date": None} if kind == "svg" else None
+        metadata = {"Date": None} if kind == "svg" else None
+        figure.savefig(  # tight: a font that is wider than LETTER is not cut off
+            image, format=kind, dpi=200, metadata=metadata, bbox_inches="tight", pad_inches=0.08
         )
     write_atomically(path, image.getvalue())
 
