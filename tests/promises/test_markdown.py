@@ -15,7 +15,10 @@ from pmeta.cli import COMMANDS, main
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("benchmarks", "docs", "pmeta", "tests", "zoo")
 PAGES = sorted([*ROOT.glob("*.md"), *(p for f in FOLDERS for p in (ROOT / f).rglob("*.md"))])
-GENERATED = {*ROOT.glob("docs/results/table*.md"), ROOT / "docs/results/zoo.md"}
+GENERATED = {
+    *ROOT.glob("docs/results/table*.md"),
+    *(ROOT / f"docs/results/{name}.md" for name in ("zoo", "paper", "cheetah")),
+}
 FENCE = re.compile(r"^ *```.*?^ *```$", re.M | re.S)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 CODE = re.compile(r"`([^`\n]+)`")
