@@ -12,10 +12,11 @@ in that file is not measured again.
 import argparse
 import hashlib
 import json
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from pmeta.cli.export import export_run
 from pmeta.method.methods import METHODS
@@ -26,7 +27,7 @@ from pmeta.report.read import read_run
 from pmeta.report.steps import step_sizes
 from pmeta.report.words import SHORT
 from pmeta.training import workers
-from pmeta.training.evaluate import TaskResult, summarise
+from pmeta.training.evaluate import TaskResult, ci95, summarise
 from pmeta.training.restore import EvaluateConfig, load, prepare
 from pmeta.training.run_folder import Run, write_json
 from pmeta.training.workers import Group
@@ -140,7 +141,7 @@ def _rows(known: dict[str, Any], of: str, shots: int) -> Iterator[list[str]]:
         paper = [f"{printed:.1f} %", f"{memory:.2f} MB", f"{gmac:.2f}"]
         r = known.get(run_of(of, shots, method).name)
         if r is None:
-            yield [METHODS[method].title, "none yet", *[""] * 7, *paper]
+            yield [METHODS[method].title, "not measured yet", *[""] * 7, *paper]
             continue
         finished = "" if r["trained"] >= r["planned"] else f", trained to {r['trained']:,} as yet"
         tasks = f"{r['chosen_at']:,} of {r['planned']:,}{finished}"
@@ -166,10 +167,8 @@ def percent(hits: list[int]) -> list[float]:
 
 def paired(ours: list[float], base: list[float]) -> str:
     """The mean difference, task by task, with CI95."""
-    points = [a - b for a, b in zip(ours, base, strict=True)]
-    mean = sum(points) / len(points)
-    ci95 = 1.96 * math.sqrt(sum((p - mean) ** 2 for p in points) / (len(points) - 1) / len(points))
-    return f"{mean:+.2f} ± {ci95:.2f}"
+    points = torch.tensor(ours, dtype=torch.float64) - torch.tensor(base, dtype=torch.float64)
+    return f"{points.mean():+.2f} ± {ci95(points):.2f}"
 
 
 def draw(of: str) -> None:
