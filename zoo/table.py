@@ -97,8 +97,8 @@ def measured(run: Path, args: argparse.Namespace, known: dict[str, Any]) -> dict
     return {"sha256": sha256, **trained, **costs, **arena(run), "hits": hits}
 
 
-BUDGETS = {"1shot-pmeta": 600_000}
-"""Arenas of the models that ship in a plan with a budget, as in zoo/again.py."""
+BUDGETS = {"1shot-pmeta": 600_000, "paper-1shot-pmeta": 600_000}
+"""Arenas of runs whose model ships, or did, in a plan with a budget; as in zoo/again.py."""
 
 
 def arena(run: Path) -> dict[str, float]:
