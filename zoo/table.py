@@ -172,7 +172,7 @@ def paired(ours: list[float], base: list[float]) -> str:
 
 
 def draw(of: str) -> None:
-    """Learning curves, and the step sizes of the runs that chose their layers."""
+    """Learning curves, and the step sizes of the runs that learned them."""
     for shots in (1, 5):
         folders = [run_of(of, n, m) for n, m in TABLES[of] if n == shots]
         runs = [read_run(folder, []) for folder in folders if (folder / "metrics.jsonl").exists()]
@@ -181,7 +181,7 @@ def draw(of: str) -> None:
         curves = [figures.curve_of(run.method, SHORT[run.method], run.metrics) for run in runs]
         save(figures.learning_curves(curves), RESULTS / f"{of}-{shots}shot-curves.png")
         for run in runs:
-            if run.row.sparse_alpha and run.best and run.chosen:
+            if run.row.learn_alpha and run.best and run.chosen:
                 picture = step_sizes(run.chosen["alpha"], run.layers)
                 save(picture, RESULTS / f"{of}-{shots}shot-{run.method}-step-sizes.png")
 
