@@ -9,7 +9,6 @@ run's best model adapts to the same tasks of the validation classes.
 
 import argparse
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -50,7 +49,7 @@ def main() -> None:
     print("|---|---|---|---|---|---|", flush=True)
     own = torch.tensor([])
     for limit in args.limits:
-        fewer = replace(meta, mask=meta.updates() & (meta.alpha >= limit))
+        fewer = meta.without_steps_below(limit)
         found = [evaluate_task(loop, fewer, task) for task in tasks]
         accuracies = 100 * torch.tensor([r.accuracy for r in found], dtype=torch.float64)
         difference = accuracies - own if len(own) else None

@@ -18,6 +18,11 @@ from pmeta.training.evaluate import CostSummary, Summary
 from pmeta.training.restore import EvaluateConfig, evaluate
 from pmeta.training.run_folder import open_run, plain, write_json
 
+ASKED = (
+    "data", "split", "n_way", "n_shot", "n_query", "classes", "batch", "least_step", "seed",
+)  # fmt: skip
+"""What is asked of a classifier, as the file of an evaluation is named."""
+
 
 def main(argv: list[str]) -> None:
     """Run the command."""
@@ -25,6 +30,8 @@ def main(argv: list[str]) -> None:
         EvaluateConfig, args=argv, prog="pmeta evaluate", description=EvaluateConfig.__doc__
     )
     settings = open_run(config.run).config()
+    if config.least_step is not None and ("env" in settings or "pooled_epochs" in settings):
+        raise ValueError(f"--least-step is for models of pictures, and {config.run} is none.")
     if "env" in settings:
         return _policy(config)
     if "pooled_epochs" in settings:
@@ -69,16 +76,14 @@ def keep(config: EvaluateConfig, found: dict[str, Any]) -> None:
     """Write what was found to the run folder, from which `pmeta report` takes it."""
     if config.run in zoo.names():  # it is no folder
         return
-    asked = ("data", "split", "n_way", "n_shot", "n_query", "classes", "batch", "seed", "tasks")
-    words = [str(found[key]) for key in asked if found.get(key) not in (None, "")]
+    words = [str(found[key]) for key in (*ASKED, "tasks") if found.get(key) not in (None, "")]
     name = re.sub(r"[^\w.-]+", "_", "-".join(["evaluation", *words]))[-120:]
     write_json(Path(config.run) / f"{name}.json", found)
 
 
 def values(config: EvaluateConfig, layers: list[str], summary: Summary) -> dict[str, Any]:
     """What `--json` prints."""
-    keys = ("run", "data", "split", "batch", "n_way", "n_shot", "n_query", "classes", "seed")
-    asked = {key: getattr(config, key) for key in keys}
+    asked = {key: getattr(config, key) for key in ("run", *ASKED)}
     return plain({**asked, "layers": layers, **dataclasses.asdict(summary)})
 
 

@@ -53,6 +53,9 @@ class ExportConfig:
     """The arena that an adaptation may take, such as 230kB or 1MiB: the fastest plan that keeps to
     it. By default the smallest plan that costs no time; where that is above the --memory-budget of
     the training, the fastest plan in this."""
+    least_step: float | None = None
+    """Leave a layer alone in a step whose step size is below this, which takes less memory; `pmeta
+    evaluate --least-step` says what accuracy is left. None: update all that the run does."""
     constants: Literal["float32", "float16", "int8"] = "float32"
     """How weights that no step updates and the modules of attention stand in the file: float16
     takes half of it, int8 a quarter, with a scale for each filter."""
@@ -95,6 +98,7 @@ def main(argv: list[str]) -> None:
             with_frontier=plans,
             constants=config.constants,
             store=config.store or None,
+            least_step=config.least_step,
         )
     write_atomically(Path(config.out), exported.data)
     if config.c_array:
@@ -142,8 +146,12 @@ def export_run(
     with_frontier: bool = False,
     constants: str = "float32",
     store: str | None = None,
+    least_step: float | None = None,
 ) -> Exported:
-    """The best model of a run, compiled; with `classes` that many outputs."""
+    """The best model of a run, compiled; with `classes` that many outputs, with `least_step`
+    without the updates of smaller steps."""
+    if least_step is not None and open_run(run).config().keys() & {"env", "pooled_epochs"}:
+        raise ValueError(f"--least-step is for models of pictures, and {run} is none.")
     if "env" in open_run(run).config():
         if classes is not None:
             raise ValueError(
@@ -159,6 +167,7 @@ def export_run(
     trained, best = load(run, classes, model)
     shape = tuple(best.info["input"])
     net, meta = restore(trained, best.tensors, shape, torch.device("cpu"))
+    meta = meta.without_steps_below(least_step)
     kind, c = "float32" if float32 or len(shape) != 3 else "uint8", shape[0]
     scale, shift = [SCALE] * c, [SHIFT] * c
     method, sample = _storing(trained.method_row(), store), Sample(shape, kind)

@@ -53,6 +53,20 @@ class Meta:
         """alpha-hat: which layers are updated at which step. (K, L)"""
         return self.mask & (self.alpha.detach() > 0)
 
+    def without_steps_below(self, limit: float | None) -> "Meta":
+        """The same, where step sizes below a limit update nothing; None: as they are."""
+        if limit is None:
+            return self
+        if not limit >= 0:
+            raise ValueError(f"--least-step must be at least 0, got {limit}.")
+        left = self.updates() & (self.alpha.detach() >= limit)
+        if not left.any():
+            raise ValueError(
+                f"all step sizes are below {limit:g}, the largest is {self.alpha.max():.3g}: "
+                "give a smaller --least-step."
+            )
+        return replace(self, mask=left)
+
 
 def init_meta(
     net: Network,

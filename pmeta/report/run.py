@@ -194,7 +194,8 @@ class RunRecord:
         data = evaluation.get("data", "") in ("", getattr(self.config, "data", ""))
         asked = {key: evaluation.get(key) for key in ("n_way", "n_shot")}
         tasks = all(n in (None, getattr(self.config, key, None)) for key, n in asked.items())
-        plain = evaluation.get("batch", 1) == 1 and evaluation.get("classes") is None
+        other = (evaluation.get(key) for key in ("classes", "least_step"))
+        plain = evaluation.get("batch", 1) == 1 and all(value is None for value in other)
         return data and tasks and plain
 
     @property

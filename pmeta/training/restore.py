@@ -64,6 +64,9 @@ class EvaluateConfig(TasksConfig):
     """Support samples of each class; by default as in training."""
     classes: int | None = None
     """Give the head this many outputs, the meta-trained ones repeated; None: those of training."""
+    least_step: float | None = None
+    """Leave a layer alone in a step whose step size is below this, as `pmeta export --least-step`
+    does; None: update all that the run does."""
     seed: int = 1
     """Of the tasks; on the validation classes another one than the training's."""
     render: str = ""
@@ -171,6 +174,7 @@ def prepare(group: Group, config: EvaluateConfig) -> tuple[list[str], Callable[[
     images = open_for(drawn, config.split, config.data, image, fewer=config.n_way is None)
     drawn = fewer_ways(drawn, images)
     net, meta = restore(trained, best.tensors, image, device)
+    meta = meta.without_steps_below(config.least_step)
     loop = InnerLoop(net, trained.method_row(), batch=config.batch)
     if config.classes is not None:
         loop = dataclasses.replace(loop, loss=heads.among(drawn.n_way))

@@ -191,6 +191,32 @@ def test_the_same_as_c(run: Path, tmp_path: Path) -> None:
     assert done.stdout == out.read_bytes()
 
 
+def test_steps_below_a_limit_take_no_memory(
+    run: Path, policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The file is that of a run whose mask leaves these updates out."""
+    best = Run(run).best()
+    small = torch.zeros_like(best.tensors["mask"])
+    small[:, :6] = True
+    alpha = torch.where(small, 1e-4, best.tensors["alpha"])
+
+    def exported(name: str, mask: torch.Tensor, *more: str) -> bytes:
+        with Run(run) as folder:
+            folder.save("best", {**best.tensors, "alpha": alpha, "mask": mask}, best.info)
+        out = tmp_path / name
+        assert cli.main(["export", str(run), "-o", str(out), *more]) == 0
+        return out.read_bytes()
+
+    everything = best.tensors["mask"]
+    found = exported("found.pmeta", everything, "--least-step", "0.001")
+    assert found == exported("masked.pmeta", everything & ~small)
+    exported("all.pmeta", everything)
+    arenas = [device.load(tmp_path / f"{n}.pmeta").arena_bytes for n in ("found", "all")]
+    assert arenas[0] < arenas[1]
+    assert cli.main(["export", str(policy), "--least-step", "0.1"]) != 0
+    assert "--least-step is for models of pictures" in capsys.readouterr().err
+
+
 def test_a_memory_budget(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """All layers of this run are updated, so that there is one plan; a budget holds it or not."""
     out, picture = tmp_path / "model.pmeta", tmp_path / "plans.svg"

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,10 @@ from pmeta.training.train import train
 from pmeta.training.workers import Group
 from tests.helpers import nets
 
-ASKED = {"run", "data", "split", "batch", "n_way", "n_shot", "n_query", "classes", "seed", "layers"}
+ASKED = {"run", "data", "split", "n_way", "n_shot", "n_query", "classes", "batch", "seed"} | {
+    "least_step",
+    "layers",
+}
 
 SHAPE = (2, 6, 6)
 SMALL: dict[str, Any] = {
@@ -207,6 +211,24 @@ def refused(capsys: pytest.CaptureFixture[str], *argv: Any) -> str:
     out, err = capsys.readouterr()
     assert (code, out) == (2, "")
     return " ".join(err.split()).removeprefix("pmeta: error: ")
+
+
+def test_steps_below_a_limit_update_nothing(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = shutil.copytree(run, tmp_path / "run")
+    alpha = Run(run).best().tensors["alpha"]
+    limit = float(alpha.median())
+    found, own = (
+        evaluated(capsys, run, "--tasks", 2, *more) for more in (["--least-step", limit], [])
+    )
+    small = alpha < limit
+    assert 0 < small.sum() < small.numel()
+    assert (torch.tensor(own["update_ratios"]) > 0).all()
+    assert ((torch.tensor(found["update_ratios"]) == 0) == small).all()
+    assert {found["least_step"], own["least_step"]} == {limit, None}
+    assert "the largest is" in refused(capsys, run, "--least-step", 9)
+    assert "at least 0, got -1" in refused(capsys, run, "--least-step", -1)
 
 
 def test_json_of_the_command(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
