@@ -56,7 +56,8 @@ def measured(run: Path, tasks: int, processes: int, out: Path) -> dict[str, Any]
     if config.method_row().sparse_alpha:
         alpha = best.tensors["alpha"].tolist()
         save(step_sizes(alpha, names), out / f"cheetah-{config.method}-step-sizes.png")
-    kept = ("tasks", "before", "after", "after_ci95", "memory_mb", "exact_memory_mb", "gmac")
+    kept = ("tasks", "before", "after", "after_ci95", "first_half", "first_half_ci95")
+    kept += ("memory_mb", "exact_memory_mb", "gmac")
     return {
         "trained": last.info["tasks"] // config.meta_batch if last else 0,
         "planned": config.epochs,
@@ -70,7 +71,8 @@ def measured(run: Path, tasks: int, processes: int, out: Path) -> dict[str, Any]
 def text(known: dict[str, Any]) -> str:
     """The table."""
     head = ["", "epoch", "return before -> after one step", "gain of the step"]
-    head += ["difference to MAML++", "memory, paper's accounting", "C engine", "GMACs", "the paper"]
+    head += ["difference to MAML++", "after, first half of the steps"]
+    head += ["memory, paper's accounting", "C engine", "GMACs", "the paper"]
     rows = []
     base = known.get(MAML_PLUS, {})
     for method in (method for method in METHODS_SHOWN if method in known):
@@ -86,6 +88,7 @@ def text(known: dict[str, Any]) -> str:
                 f"{r['before']:.1f} -> {r['after']:.1f} ± {r['after_ci95']:.1f}",
                 paired(after, before),
                 paired(after, others) if is_comparable else "",
+                f"{r['first_half']:.1f} ± {r['first_half_ci95']:.1f}",
                 f"{r['memory_mb']:.2f} MB",
                 f"{r['arena_mb']:.2f} MB",
                 f"{r['gmac']:.2f}",

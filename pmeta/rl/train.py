@@ -15,7 +15,7 @@ from pmeta.method.outer import Outer
 from pmeta.network.backbones import MLPPolicy
 from pmeta.network.layers import Network
 from pmeta.network.take_in import take_in
-from pmeta.rl.cheetah import CheetahVelocity
+from pmeta.rl.cheetah import CheetahVelocity, stop_timers
 from pmeta.rl.config import RLConfig
 from pmeta.rl.evaluate import TaskReturn, task_returns
 from pmeta.rl.log import Returns, RLLog
@@ -74,6 +74,7 @@ def train(group: Group, config: RLConfig) -> dict[str, Any]:
 def make_env(config: RLConfig) -> Env:
     if config.env == "navigation":
         return Navigation(config.horizon, config.action_scale)
+    stop_timers()
     return CheetahVelocity(config.horizon, config.action_scale)
 
 

@@ -10,7 +10,13 @@ import numpy as np
 import pytest
 
 from pmeta.rl import register
-from pmeta.rl.cheetah import CheetahVelocity, load_model, model_file, velocity_reward
+from pmeta.rl.cheetah import (
+    CheetahVelocity,
+    load_model,
+    model_file,
+    stop_timers,
+    velocity_reward,
+)
 from pmeta.rl.navigation import Navigation
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*render.*")
@@ -165,6 +171,26 @@ def test_cheetah_episodes_do_not_touch_each_other():
         alone, r, _ = env.step(state[i : i + 1], tasks[i : i + 1], action[i : i + 1])
         np.testing.assert_array_equal(alone[0], together[i])
         assert r[0] == reward[i]
+
+
+def test_stopped_timers_count_nothing_and_change_no_bit():
+    rng = np.random.default_rng(0)
+    env = CheetahVelocity()
+    tasks = env.sample_tasks(3, rng)
+    state, action = env.reset(tasks, rng), rng.normal(size=(3, 6))
+    mujoco.set_mjcb_time(None)  # the default timer, should a training have stopped it before
+    timed, *_ = env.step(state, tasks, action)
+    timer = env._model[1].timer[mujoco.mjtTimer.mjTIMER_STEP]
+    seconds = timer.duration
+    try:
+        stop_timers()
+        untimed, *_ = env.step(state, tasks, action)
+        assert timer.duration == seconds
+    finally:
+        mujoco.set_mjcb_time(None)
+    np.testing.assert_array_equal(untimed, timed)
+    env.step(state, tasks, action)
+    assert timer.duration > seconds > 0
 
 
 def test_cheetah_starts_near_rest_and_gets_its_target_from_0_to_2():
