@@ -56,8 +56,8 @@ def measured(run: Path, tasks: int, processes: int, out: Path) -> dict[str, Any]
     if config.method_row().sparse_alpha:
         alpha = best.tensors["alpha"].tolist()
         save(step_sizes(alpha, names), out / f"cheetah-{config.method}-step-sizes.png")
-    kept = ("tasks", "before", "after", "after_ci95", "first_half", "first_half_ci95")
-    kept += ("memory_mb", "exact_memory_mb", "gmac")
+    kept = ["tasks", "before", "after", "after_ci95", "first_half", "first_half_ci95"]
+    kept += ["memory_mb", "exact_memory_mb", "gmac"]
     return {
         "trained": last.info["tasks"] // config.meta_batch if last else 0,
         "planned": config.epochs,
