@@ -10,12 +10,13 @@ import time
 from collections.abc import Callable
 
 import gymnasium
+import mujoco
 import numpy as np
 import torch
 
 from pmeta.method.inner import InnerLoop
 from pmeta.method.outer import Outer
-from pmeta.rl.cheetah import CheetahVelocity
+from pmeta.rl.cheetah import CheetahVelocity, stop_timers
 from pmeta.rl.config import NAMED
 from pmeta.rl.outer import outer_update, stack
 from pmeta.rl.policy import forward_stacked, policy_gradient, rollout
@@ -38,6 +39,7 @@ def weights() -> dict[str, torch.Tensor]:
 
 
 def ours(w: dict[str, torch.Tensor]) -> None:
+    stop_timers()
     env = CheetahVelocity(horizon=HORIZON)
     tasks = env.sample_tasks(TASKS, np.random.default_rng(0))
     rollout(env, w, tasks, EPISODES, [np.random.default_rng(i) for i in range(TASKS)])
@@ -45,6 +47,7 @@ def ours(w: dict[str, torch.Tensor]) -> None:
 
 def gymnasiums(envs: gymnasium.vector.VectorEnv, w: dict[str, torch.Tensor]) -> None:
     """The same policy on HalfCheetah-v5; its 17 observations are filled up to 20."""
+    mujoco.set_mjcb_time(None)  # MuJoCo's timers, which run unless a program stops them
     obs, _ = envs.reset(seed=0)
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
@@ -57,6 +60,7 @@ def gymnasiums(envs: gymnasium.vector.VectorEnv, w: dict[str, torch.Tensor]) -> 
 
 def physics() -> None:
     """The steps of `ours` with noise for a policy: no network, nothing kept."""
+    stop_timers()
     env, rng = CheetahVelocity(), np.random.default_rng(0)
     tasks = np.ones((TASKS * EPISODES, 1))
     state = env.reset(tasks, rng)
