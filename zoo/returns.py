@@ -68,6 +68,10 @@ def measured(run: Path, tasks: int, processes: int, out: Path) -> dict[str, Any]
     }
 
 
+def is_finished(row: dict[str, Any]) -> bool:
+    return row["trained"] >= row["planned"]
+
+
 def text(known: dict[str, Any]) -> str:
     """The table."""
     head = ["", "epoch", "return before -> after one step", "gain of the step"]
@@ -78,9 +82,11 @@ def text(known: dict[str, Any]) -> str:
     for method in (method for method in METHODS_SHOWN if method in known):
         r = known[method]
         before, after = map(list, zip(*r["returns"], strict=True))
-        is_comparable = method != MAML_PLUS and base.get("tasks") == r["tasks"]
+        is_comparable = (
+            method != MAML_PLUS and base.get("tasks") == r["tasks"] and is_finished(base)
+        )
         others = [of_base for _, of_base in base["returns"]] if is_comparable else []
-        unfinished = "" if r["trained"] >= r["planned"] else f", trained to {r['trained']} as yet"
+        unfinished = "" if is_finished(r) else f", trained to {r['trained']} as yet"
         rows.append(
             [
                 METHODS[method].title,
