@@ -1,14 +1,19 @@
 """The policies at the paper's own length, as in its Table 3: returns, costs and step sizes.
 
-    python zoo/returns.py
+    python zoo/returns.py cheetah
+    python zoo/returns.py navigation
 
 Each run's best policy adapts to the same unseen tasks; differences to MAML++ are taken task by
-task. Writes docs/results/cheetah.json, .md and the picture of p-Meta's step sizes; the curves are
-those of benchmarks/rl_curves.py.
+task, within a seed and, where there are several, with each task's mean over them. Writes
+docs/results/cheetah.json, .md and the picture of p-Meta's step sizes, or navigation.json and so
+on; the curves are those of benchmarks/rl_curves.py. A run whose best policy is the same as in that
+file is not measured again.
 """
 
 import argparse
+import hashlib
 import json
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -25,43 +30,65 @@ from pmeta.training import workers
 from pmeta.training.run_folder import Run, write_json
 from pmeta.zoo.card_text import table
 
-METHODS_SHOWN = (MAML_PLUS, "pmeta")
+METHODS_SHOWN = {
+    "cheetah": (MAML_PLUS, "pmeta"),
+    "navigation": ("maml", MAML_PLUS, "pmeta-lr", "pmeta"),
+}
+IN_PAPER = {"cheetah": "cheetah-velocity", "navigation": "navigation"}
+SEEDS = range(5)
+"""Of which there may be runs."""
+
+
+def run_of(task: str, method: str, seed: int) -> str:
+    """The name of a run's folder, as zoo/paper.sh gives it."""
+    return f"paper-{task}-{method}" + (f"-seed{seed}" if seed else "")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--runs", type=Path, default=RUNS, help="folder of paper-cheetah-*")
+    parser.add_argument("task", choices=METHODS_SHOWN)
+    parser.add_argument("--runs", type=Path, default=RUNS, help="folder of paper-TASK-METHOD")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--tasks", type=int, default=400)
     parser.add_argument("--workers", type=int, default=workers.default_workers())
     args = parser.parse_args()
-    path = args.out / "cheetah.json"
+    path = args.out / f"{args.task}.json"
     known: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
-    for method in METHODS_SHOWN:
-        run = args.runs / f"paper-cheetah-{method}"
-        if (run / "best.safetensors").exists():
-            known[method] = measured(run, args.tasks, args.workers, args.out)
+    for name in (run_of(args.task, m, s) for m in METHODS_SHOWN[args.task] for s in SEEDS):
+        if (args.runs / name / "best.safetensors").exists():
+            known[name] = measured(args, name, known.get(name, {}))
             write_json(path, known)
-    path.with_suffix(".md").write_text(text(known) + "\n")
+    tables = [by_run(args.task, known), by_method(args.task, known)]
+    path.with_suffix(".md").write_text("\n\n".join(filter(None, tables)) + "\n")
 
 
-def measured(run: Path, tasks: int, processes: int, out: Path) -> dict[str, Any]:
-    """What the best policy of a run does on unseen tasks; the picture of its step sizes."""
+def measured(args: argparse.Namespace, name: str, known: dict[str, Any]) -> dict[str, Any]:
+    """What the best policy of a run does on unseen tasks, and the picture of its step sizes; what
+    is known of it where it is the same policy."""
+    run = args.runs / name
     config, best, last = Run(run).settings(RLConfig), Run(run).best(), Run(run).load("last")
-    names, results = workers.run(each_task, (str(run), tasks, 1, 0), processes)
-    summary = summarise(results)
-    print(f"{run.name}: {summary.after:.2f} ± {summary.after_ci95:.2f}", flush=True)
-    if config.method_row().sparse_alpha:
-        alpha = best.tensors["alpha"].tolist()
-        save(step_sizes(alpha, names), out / f"cheetah-{config.method}-step-sizes.png")
-    kept = ["tasks", "before", "after", "after_ci95", "first_half", "first_half_ci95"]
-    kept += ["memory_mb", "exact_memory_mb", "gmac"]
-    return {
+    trained = {
         "trained": last.info["tasks"] // config.meta_batch if last else 0,
         "planned": config.epochs,
         "chosen_at": best.info["tasks"] // config.meta_batch,
+    }
+    sha256 = hashlib.sha256((run / "best.safetensors").read_bytes()).hexdigest()
+    if (known.get("sha256"), known.get("tasks")) == (sha256, args.tasks):
+        return {**known, **trained}
+    names, results = workers.run(each_task, (str(run), args.tasks, 1, 0), args.workers)
+    summary = summarise(results)
+    print(f"{name}: {summary.after:.2f} ± {summary.after_ci95:.2f}", flush=True)
+    if config.method_row().sparse_alpha:
+        alpha = best.tensors["alpha"].tolist()
+        picture = name.removeprefix("paper-") + "-step-sizes.png"
+        save(step_sizes(alpha, names), args.out / picture)
+    kept = ["tasks", "before", "after", "after_ci95", "after_median"]
+    kept += ["first_half", "first_half_ci95", "memory_mb", "exact_memory_mb", "gmac"]
+    return {
+        "sha256": sha256,
+        **trained,
         **{key: getattr(summary, key) for key in kept},
         **arena(run),
         "returns": [[r.before, r.after] for r in results],
@@ -69,36 +96,74 @@ def measured(run: Path, tasks: int, processes: int, out: Path) -> dict[str, Any]
 
 
 def is_finished(row: dict[str, Any]) -> bool:
-    return row["trained"] >= row["planned"]
+    return bool(row) and row["trained"] >= row["planned"]
 
 
-def text(known: dict[str, Any]) -> str:
-    """The table."""
-    head = ["", "epoch", "return before -> after one step", "gain of the step"]
-    head += ["difference to MAML++", "after, first half of the steps"]
+def after(row: dict[str, Any]) -> list[float]:
+    """The return of each task after adaptation."""
+    return [after for _, after in row["returns"]]
+
+
+def by_run(task: str, known: dict[str, Any]) -> str:
+    """The table with a row for each run."""
+    head = ["", "seed", "epoch", "return before -> after one step", "gain of the step"]
+    head += ["difference to MAML++", "median", "after, first half of the steps"]
     head += ["memory, paper's accounting", "C engine", "GMACs", "the paper"]
     rows = []
-    base = known.get(MAML_PLUS, {})
-    for method in (method for method in METHODS_SHOWN if method in known):
-        r = known[method]
-        before, after = map(list, zip(*r["returns"], strict=True))
-        is_comparable = (
-            method != MAML_PLUS and base.get("tasks") == r["tasks"] and is_finished(base)
-        )
-        others = [of_base for _, of_base in base["returns"]] if is_comparable else []
+    for method, seed in ((m, s) for m in METHODS_SHOWN[task] for s in SEEDS):
+        r = known.get(run_of(task, method, seed))
+        if r is None:
+            continue
+        base = known.get(run_of(task, MAML_PLUS, seed), {})
+        is_comparable = method != MAML_PLUS and is_finished(base) and base["tasks"] == r["tasks"]
         unfinished = "" if is_finished(r) else f", trained to {r['trained']} as yet"
         rows.append(
             [
                 METHODS[method].title,
+                f"{seed}",
                 f"{r['chosen_at']} of {r['planned']}{unfinished}",
                 f"{r['before']:.1f} -> {r['after']:.1f} ± {r['after_ci95']:.1f}",
-                paired(after, before),
-                paired(after, others) if is_comparable else "",
+                paired(after(r), [before for before, _ in r["returns"]]),
+                paired(after(r), after(base)) if is_comparable else "",
+                f"{r['after_median']:.1f}",
                 f"{r['first_half']:.1f} ± {r['first_half_ci95']:.1f}",
                 f"{r['memory_mb']:.2f} MB",
                 f"{r['arena_mb']:.2f} MB",
                 f"{r['gmac']:.2f}",
-                f"{TABLE3['cheetah-velocity'][method]}",
+                f"{TABLE3[IN_PAPER[task]][method]}",
+            ]
+        )
+    return table(head, rows)
+
+
+def by_method(task: str, known: dict[str, Any]) -> str:
+    """The table with the mean over the seeds that every method has finished; none for one seed."""
+
+    def finished(seed: int) -> bool:
+        runs = [known.get(run_of(task, method, seed), {}) for method in METHODS_SHOWN[task]]
+        return all(map(is_finished, runs))
+
+    seeds = [seed for seed in SEEDS if finished(seed)]
+    if len(seeds) < 2:
+        return ""
+    of = {m: [known[run_of(task, m, seed)] for seed in seeds] for m in METHODS_SHOWN[task]}
+    means = {m: [statistics.mean(t) for t in zip(*map(after, of[m]), strict=True)] for m in of}
+    head = ["", *(f"seed {seed}" for seed in seeds), "mean", "deviation between seeds"]
+    head += ["difference to MAML++, CI95 over tasks", "to MAML++, seed by seed", "the paper"]
+    rows = []
+    for m, runs in of.items():
+        returns = [r["after"] for r in runs]
+        apart = [f"{a - r['after']:+.1f}" for a, r in zip(returns, of[MAML_PLUS], strict=True)]
+        is_base = m == MAML_PLUS
+        rows.append(
+            [
+                METHODS[m].title,
+                *(f"{a:.1f}" for a in returns),
+                f"{statistics.mean(returns):.1f}",
+                f"{statistics.stdev(returns):.1f}",
+                "" if is_base else paired(means[m], means[MAML_PLUS]),
+                "" if is_base else ", ".join(apart),
+                f"{TABLE3[IN_PAPER[task]][m]}",
             ]
         )
     return table(head, rows)
