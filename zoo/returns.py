@@ -5,7 +5,7 @@
 
 Each run's best policy adapts to the same unseen tasks; differences to MAML++ are taken task by
 task, within a seed and, where there are several, with each task's mean over them. Writes
-docs/results/cheetah.json, .md and the picture of p-Meta's step sizes, or navigation.json and so
+docs/results/cheetah.json, .md and, of seed 0, the picture of p-Meta's step sizes, or navigation.json and so
 on; the curves are those of benchmarks/rl_curves.py. A run whose best policy is the same as in that
 file is not measured again.
 """
@@ -80,7 +80,7 @@ def measured(args: argparse.Namespace, name: str, known: dict[str, Any]) -> dict
     names, results = workers.run(each_task, (str(run), args.tasks, 1, 0), args.workers)
     summary = summarise(results)
     print(f"{name}: {summary.after:.2f} ± {summary.after_ci95:.2f}", flush=True)
-    if config.method_row().sparse_alpha:
+    if config.method_row().sparse_alpha and not config.seed:
         alpha = best.tensors["alpha"].tolist()
         picture = name.removeprefix("paper-") + "-step-sizes.png"
         save(step_sizes(alpha, names), args.out / picture)
