@@ -17,7 +17,7 @@ FOLDERS = ("benchmarks", "docs", "pmeta", "tests", "zoo")
 PAGES = sorted([*ROOT.glob("*.md"), *(p for f in FOLDERS for p in (ROOT / f).rglob("*.md"))])
 GENERATED = {
     *ROOT.glob("docs/results/table*.md"),
-    *(ROOT / f"docs/results/{name}.md" for name in ("zoo", "paper", "cheetah")),
+    *(ROOT / f"docs/results/{name}.md" for name in ("zoo", "paper", "cheetah", "navigation")),
 }
 FENCE = re.compile(r"^ *```.*?^ *```$", re.M | re.S)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
