@@ -13,7 +13,7 @@ from pmeta.compiler.fuse import Stage, Tail
 from pmeta.compiler.ir import Model, Program, Tiling
 from pmeta.compiler.lower.emitter import Emitter
 from pmeta.compiler.lower.program import program
-from pmeta.compiler.lower.rows import block_of
+from pmeta.compiler.lower.rows import Block, block_of
 from pmeta.compiler.lower.stream import blocks
 
 STRIPS = (128, 64, 32)
@@ -24,9 +24,16 @@ STREAMS = ((4, 1), (4, 2), (2, 1), (2, 2), (2, 4), (1, 1), (1, 2), (1, 4))
 
 
 def free_layouts(model: Model, live: frozenset[str]) -> list[Tiling]:
-    """Those that take no more computation than there must be, the fastest first."""
-    by_rows = _by_rows(Emitter(model, live, Tiling()))
-    return [*(Tiling(by_rows=by_rows, rows=rows) for rows in ROWS if by_rows), Tiling()]
+    """Those that take no more computation than there must be, the fastest first.
+
+    With no norm behind the first conv, streaming runs both convs once."""
+    e = Emitter(model, live, Tiling())
+    by_rows = _by_rows(e)
+    plain = [*(Tiling(by_rows=by_rows, rows=rows) for rows in ROWS if by_rows), Tiling()]
+    pair = blocks(e)
+    if pair and pair[0].norm is None and not e.needs[pair[1].conv]:  # both convs run once
+        return [*plain, *_streamed(pair, by_rows, frozenset())]
+    return plain
 
 
 def layouts(model: Model, live: frozenset[str]) -> Iterator[Tiling]:
@@ -40,11 +47,18 @@ def layouts(model: Model, live: frozenset[str]) -> Iterator[Tiling]:
     pair = blocks(e)
     if not pair:
         return
-    ways = [way for way in STREAMS if pair[0].geom.c_out % way[1] == 0]
     others = frozenset(s for s in again if s != pair[1].s)  # a streamed block is kept, or runs once
     for stages in dict.fromkeys([frozenset[int](), others]):
-        rest = by_rows - stages - {block.s for block in pair}
-        yield from (Tiling(stream=way, again=stages, by_rows=rest) for way in ways)
+        yield from _streamed(pair, by_rows, stages)
+
+
+def _streamed(
+    pair: tuple[Block, Block], by_rows: frozenset[int], again: frozenset[int]
+) -> Iterator[Tiling]:
+    """Streaming in all its ways, beside stages that run again."""
+    rest = by_rows - again - {block.s for block in pair}
+    ways = (way for way in STREAMS if pair[0].geom.c_out % way[1] == 0)
+    return (Tiling(stream=way, again=again, by_rows=rest) for way in ways)
 
 
 def _by_rows(e: Emitter) -> frozenset[int]:

@@ -4,13 +4,14 @@ from math import prod
 
 import pytest
 import torch
+from torch import nn
 
-from pmeta.compiler.arena_layout import live_bytes
+from pmeta.compiler.arena_layout import live_bytes, macs
 from pmeta.compiler.fuse import split
 from pmeta.compiler.ir import Model, Program, Tiling
 from pmeta.compiler.lower.program import program
 from pmeta.compiler.read_model import read_graph
-from pmeta.compiler.tiling import _enlarge, _rounds, lay_out, placed
+from pmeta.compiler.tiling import _enlarge, _rounds, choose, free_layouts, lay_out, placed
 from tests.helpers.device_models import SHAPES, network
 
 
@@ -42,6 +43,24 @@ def test_the_least_memory_and_then_the_fewest_rounds(kind: str) -> None:
         whole = whole.with_rounds(s, 1, 1)
     assert placed(chosen) <= placed(smallest) < placed(program(m, live, whole))
     assert rounds(chosen) < rounds(smallest)
+
+
+def test_streaming_is_free_only_without_a_first_norm_and_below_the_updated_layers() -> None:
+    def folded(*updated: str) -> tuple[Model, frozenset[str]]:
+        blocks = [(nn.Conv2d(c, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)) for c in (3, 8, 8)]
+        net = nn.Sequential(*(layer for block in blocks for layer in block), nn.Flatten())
+        nodes = read_graph(net.append(nn.Linear(128, 5)).eval(), torch.zeros(1, 3, 32, 32))
+        address = {name: 0 for node in nodes for name in node.params}
+        return Model(nodes, split(nodes), address, {}, (3, 32, 32)), frozenset(updated)
+
+    m, head = folded("10")
+    free = free_layouts(m, head)
+    assert any(way.stream for way in free)
+    assert len({macs(program(m, head, way), m) for way in free}) == 1
+    plain = min(placed(program(m, head, way)) for way in free if not way.stream)
+    assert choose(m, head, None)[1] < plain
+    assert not any(way.stream for way in free_layouts(*folded("3", "10")))  # the second conv
+    assert not any(way.stream for way in free_layouts(model("4conv"), frozenset()))  # norms
 
 
 def test_both_halves_agree_on_whole_bytes() -> None:

@@ -97,13 +97,13 @@ def export_budget(
 ) -> int | None:
     """The budget in bytes that an export of layers which were chosen for it has to keep to.
 
-    None: the plan that costs no time does so anyway, the budget is not one of the arena, or the
-    layers have not been chosen yet."""
+    None: the budget is not one of the arena, the layers have not been chosen yet, or no plan keeps
+    to it (of more classes than in training)."""
     if not budget or accounting != "arena":
         return None
     size = budget_bytes(net, meta, budget, accounting, 1, sample)
     arena, updates = _arena(net, meta, method, sample, batch), meta.updates().cpu()
-    return size if arena.bytes(updates, size) <= size < arena.bytes(updates) else None
+    return size if arena.bytes(updates, size) <= size else None
 
 
 def _arena(

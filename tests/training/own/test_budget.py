@@ -26,6 +26,7 @@ def test_layers_that_fit_only_when_streamed_are_chosen_and_exported_so() -> None
     assert own == 238_000
     made = export(net, chosen, method, SAMPLE.shape, input_type="uint8", memory_budget=own)
     assert made.arena_bytes <= 238_000
-    for budget, accounting in (("", "arena"), ("1MB", "arena"), ("238kB", "exact")):
+    assert export_budget(net, chosen, method, "1MB", "arena", SAMPLE, 1) == 1_000_000
+    for budget, accounting in (("", "arena"), ("150kB", "arena"), ("238kB", "exact")):
         assert export_budget(net, chosen, method, budget, accounting, SAMPLE, 1) is None
     assert export_budget(*what, "238kB", "arena", SAMPLE, 1) is None  # not chosen yet
