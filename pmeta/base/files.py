@@ -93,6 +93,14 @@ def make_folder(path: Path) -> None:
 
 def cannot_write(path: Path, error: OSError) -> ValueError:
     """The error that tells the user so."""
+    way_out = "make its folder" if error.errno == errno.ENOENT else "make room there"
     return ValueError(
-        f"cannot write {path} ({error.strerror}): make room there, or choose another place."
+        f"cannot write {path} ({error.strerror}): {way_out}, or choose another place."
     )
+
+
+def check_folder_of(path: Path) -> None:
+    """The folder of a file that is written after long work is there now."""
+    if not path.parent.is_dir():
+        error = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        raise cannot_write(path, error)

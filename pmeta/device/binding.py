@@ -1,7 +1,7 @@
 """Adapt and predict on a device from model.pmeta: the C engine behind numpy. Needs no torch."""
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from math import inf
 from pathlib import Path
@@ -81,6 +81,7 @@ class DeviceModel(Description):
         classes: Sequence[str] = (),
         again: bool = False,
         mirror: bool = False,
+        show: Callable[[range], Iterable[int]] = iter,
     ) -> Adaptation:
         """Take K steps from the weights of the file on a support set.
 
@@ -90,6 +91,7 @@ class DeviceModel(Description):
         A file that holds an adapted model learns on only with `again`, and only the same classes.
         With `mirror` each picture is fed mirrored left-right too, in the same arena and twice the
         time: for photos, not for what has a left and a right, such as letters.
+        `show` goes through the passes over the support set, and may tell how far it is.
         """
         x, y = checked_samples(x, self), self._labels(y)
         if len(x) != len(y) or len(x) == 0:
@@ -115,7 +117,7 @@ class DeviceModel(Description):
         losses, milliseconds = np.zeros(passes, np.float32), np.zeros(passes)
         loss = ctypes.c_float()
         with self._whole_adaptation(len(x), n if self.repeated else self.outputs):
-            for k in range(passes):
+            for k in show(range(passes)):
                 start = perf_counter()
                 for sample, label in zip(x, y, strict=True):
                     self._call("pmeta_feed", sample.ctypes.data, int(label), ctypes.byref(loss))

@@ -45,7 +45,8 @@ def check_fit(need: Needs, target: Target) -> None:
         raise ValueError(
             f"the model needs {need.ram:,} bytes of RAM, {where} has {target.ram_bytes:,}: arena "
             f"{need.arena:,}, stack {STACK_BYTES:,}, the rest {need.outputs + OTHER_BYTES:,}. "
-            f"Train with a smaller --memory-budget, or name a larger part with --ram."
+            f"Take a smaller model (pmeta zoo), export yours again with a smaller --memory-budget, "
+            f"or train it with one, or name a larger part with --ram."
         )
     if target.flash_bytes is not None and need.flash > target.flash_bytes:
         raise ValueError(

@@ -137,7 +137,7 @@ class Learner:
         outer update.
 
         `n_tasks` says how many there will be where `tasks` has no length. Further settings are
-        those of `outer.Schedule`."""
+        those of `outer.Schedule`. It runs in one thread; `fit` takes `workers`."""
         total = how_many(tasks, n_tasks, meta_batch)
         plan = Schedule(-(-total // meta_batch), **self._penalty(schedule))
         loop = replace(self.loop, second_order=True)
@@ -153,10 +153,11 @@ class Learner:
             disable=not progress,
         )
         given = 0
-        for batch in shown:
-            outer.update(outer.gradient(batch))
-            outer.check_finite()
-            given += len(batch)
+        with processes.one_thread():
+            for batch in shown:
+                outer.update(outer.gradient(batch))
+                outer.check_finite()
+                given += len(batch)
         self.meta = outer.averaged().map(Tensor.detach)
         if given < total:
             raise ValueError(

@@ -375,4 +375,13 @@ class Shipped(Run):
 def open_run(path: str) -> Run:
     """A run folder, or a model of the zoo by its name, to be read; a folder of such a name is
     ./NAME."""
-    return Shipped(path) if path in zoo.names() else Run(path)
+    if path in zoo.recognisers():
+        raise ValueError(f"{path} ships as a file without its run: give a run folder of your own.")
+    if path in zoo.names():
+        return Shipped(path)
+    if not Path(path).exists():
+        raise ValueError(
+            f"there is no run folder {path}: train one with pmeta train, or name a model that "
+            f"ships, one of {', '.join(zoo.names())}."
+        )
+    return Run(path)

@@ -88,7 +88,7 @@ def run(work: Callable[..., Result], args: tuple[Any, ...], workers: int) -> Res
     Under torchrun this process is already one of many and takes its place among them. A worker that
     fails ends all with its own error."""
     keep_freed_memory()
-    with _one_thread():
+    with one_thread():
         if under_torchrun():
             return _run_among(work, args)
         return work(Group(), *args) if workers == 1 else _run_several(work, args, workers)
@@ -253,7 +253,7 @@ def _cause(workers: list[Worker], lost: PeerLostError) -> Exception:
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
     """Tasks are dealt out to processes, which beats threads that share one task."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -139,6 +139,10 @@ def test_a_policy_becomes_a_file(
 def test_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["export", str(tmp_path)]) == 2
     assert "a run folder holds a config.json" in capsys.readouterr().err
+    assert cli.main(["export", "nosuch"]) == 2
+    assert "name a model that ships, one of efficientnet-lite0, mini" in capsys.readouterr().err
+    assert cli.main(["export", "har-conv1d"]) == 2
+    assert "har-conv1d ships as a file without its run" in capsys.readouterr().err
 
 
 def test_damaged_runs(

@@ -297,7 +297,14 @@ def test_mirror_feeds_each_picture_mirrored_too() -> None:
     model, y = c.device(), c.y.numpy()
     model.adapt(c.raw, y)
     plain, high = model.state(), model.high_water_bytes
-    losses = model.adapt(c.raw, y, mirror=True).losses
+    shown: list[int] = []
+
+    def told(passes: range) -> range:
+        shown.extend(passes)
+        return passes
+
+    losses = model.adapt(c.raw, y, mirror=True, show=told).losses
+    assert shown == list(range(model.steps))
     once = model.state()
     both = np.concatenate([[x, x[:, :, ::-1]] for x in c.raw])
     assert np.array_equal(model.adapt(both, y.repeat(2)).losses, losses)

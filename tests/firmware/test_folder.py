@@ -118,19 +118,32 @@ def test_the_file_of_the_zoo_that_has_enough_classes(tmp_path: Path) -> None:
     assert "#define MODEL_OUTPUTS 20\n" in (tmp_path / "x/model.h").read_text()
 
 
+def test_a_model_of_recordings_by_its_name(tmp_path: Path) -> None:
+    assert cli.main(["firmware", "har-conv1d", "-o", str(tmp_path / "x")]) == 0
+    data = (zoo.FOLDER / "sensors" / "har-conv1d.pmeta").read_bytes()
+    assert f"{DeviceModel(data).arena_bytes}" in (tmp_path / "x/model.h").read_text()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["nothing.pmeta"], "cannot read nothing.pmeta"),
         ([ZOO, "--target", "qemu-m4f"], "bytes of RAM, STM32F405"),
         ([ZOO, "--query", "x"], "--query goes with --support"),
+        ([ZOO, "--support", "30.npy"], "tells 20 classes apart, 30.npy has 30"),
         ([ZOO, "--ram", "-1"], "--ram is a number of bytes, got -1"),
         ([ZOO, "--flash", "1000"], "bytes of flash, any machine"),
     ],
 )
 def test_mistakes(
-    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("30.npy", np.zeros((30, 1, 3, 84, 84), np.uint8))
     assert cli.main(["firmware", *arguments, "-o", str(tmp_path / "x")]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "x").exists()

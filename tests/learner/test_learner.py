@@ -46,6 +46,22 @@ def test_every_method_on_a_conv1d_model(method: str) -> None:
     assert all(not t.requires_grad for t in w.values())
 
 
+def test_meta_training_runs_in_one_thread_and_gives_the_others_back() -> None:
+    found, before, seen = learner("maml"), torch.get_num_threads(), []
+
+    def watched() -> Iterator[AnyTask]:
+        for task in tasks(2):
+            seen.append(torch.get_num_threads())
+            yield task
+
+    torch.set_num_threads(2)
+    try:
+        found.meta_train(watched(), n_tasks=2, meta_batch=1, progress=False)
+        assert (seen, torch.get_num_threads()) == ([1, 1], 2)
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_meta_training_learns() -> None:
     found = learner("maml++")
     (x, y, query_x, query_y) = tasks(1)[0]

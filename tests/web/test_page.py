@@ -42,6 +42,8 @@ def test_what_is_no_model_is_refused(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "photo.pmeta" in capsys.readouterr().err
     assert main(["page", "miniimagenet-4conv", "--classes", "-1"]) == 2
     assert "--classes is a number of classes, got -1" in capsys.readouterr().err
+    assert main(["page", "miniimagenet-4conv", "--classes", "50"]) == 2
+    assert "--classes must be at most 20 for miniimagenet-4conv, got 50" in capsys.readouterr().err
     assert main(["page", "har-conv1d", "-o", str(tmp_path / "x.html")]) == 2
     assert "har-conv1d reads recordings: use pmeta adapt" in capsys.readouterr().err
     assert not (tmp_path / "x.html").exists()

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import tyro
 
 from pmeta import zoo
-from pmeta.cli.device.learn import open_any
+from pmeta.cli.device.learn import check_support, labelled, open_any
 from pmeta.device import DeviceModel
 from pmeta.device.samples import read_samples
 from pmeta.firmware import fit
@@ -52,10 +52,11 @@ def main(argv: list[str]) -> None:
         FirmwareConfig, args=argv, prog="pmeta firmware", description=FirmwareConfig.__doc__
     )
     target = part(config)
-    path, model = open_any(config.model, 1, zoo.names())
-    if config.support and config.model in zoo.names():
+    known = [*zoo.names(), *zoo.recognisers()]
+    path, model = open_any(config.model, 1, known)
+    if config.support and config.model in known:
         classes = len(read_samples(config.support, model).classes)
-        path, model = open_any(config.model, classes, zoo.names())
+        path, model = open_any(config.model, classes, known)
     samples = example_samples(config, model)
     data = path.read_bytes()
     files = write_folder(Path(config.out), data, path.stem, samples, target)
@@ -90,10 +91,8 @@ def example_samples(config: FirmwareConfig, model: DeviceModel) -> Lesson:
     if model.rows != 1:
         raise ValueError("--support is for a classifier, this model is a policy: leave it out.")
     support = read_samples(config.support, model)
-    if not support.classes or (support.labels < 0).any() or len(support.classes) > model.outputs:
-        raise ValueError(
-            f"a support set has samples by class, for up to {model.outputs} classes, "
-            f"{config.support} has not: see pmeta adapt --help."
-        )
+    if "windows" in model.facts:
+        support = labelled(config.support, support)
+    check_support(config.model, config.support, support, model)
     query = read_samples(config.query, model) if config.query else support
     return Lesson(support.x, support.labels, query.x)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pmeta import zoo
+from pmeta.base.progress import progress
 from pmeta.base.terminal import printable
 from pmeta.device import Adaptation, DeviceModel, EngineError, load
 from pmeta.device.samples import Samples, counts, read_samples
@@ -83,7 +84,8 @@ def learn(name: str, folder: str, go_on: bool, mirror: bool = False) -> Learned:
             f"pictures that are not in it: give those of before too"
         )
     before = model.weights()
-    adaptation = model.adapt(support.x, support.labels, support.classes, go_on, mirror)
+    given = support.x, support.labels, support.classes
+    adaptation = model.adapt(*given, go_on, mirror, lambda passes: progress(passes, "learning"))
     return Learned(model, support, adaptation, before, mirror)
 
 

@@ -43,6 +43,12 @@ def main(argv: list[str]) -> None:
     named = config.model in (*zoo.names(), *zoo.recognisers())
     open_model(config.model)  # says what is wrong with it
     path = zoo.find(config.model, config.classes or MANY) if named else Path(config.model)
+    most = open_model(str(path)).outputs
+    if config.classes > most:
+        raise ValueError(
+            f"--classes must be at most {most} for {config.model}, got {config.classes}: write a "
+            f"file for more with pmeta export RUN --classes {config.classes}, and give that."
+        )
     text = page(path.read_bytes(), path.stem, config.title).encode()
     write_atomically(Path(config.out), text)
     print(f"{config.out}: {len(text) / 1000:,.0f} kB, open it in a browser")

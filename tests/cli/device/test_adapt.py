@@ -353,6 +353,7 @@ def test_mistakes_with_files(model: Path, pictures: Path, refused: Callable[...,
         "--save",
         pictures,
     )
+    refused("make its folder, or choose", model, *support, "--save", pictures / "none" / "x.pmeta")
 
 
 def test_a_policy_is_adapted_in_python(tmp_path: Path, refused: Callable[..., None]) -> None:
