@@ -145,9 +145,10 @@ class Run:
         try:
             config = read_json((self.path / "config.json").read_bytes())
         except (FileNotFoundError, NotADirectoryError):
+            named = f", or name one of {', '.join(zoo.names())}" if not self.path.exists() else ""
             raise ValueError(
                 f"a run folder holds a config.json, {self.path} does not: train one with pmeta "
-                "train."
+                f"train{named}."
             ) from None
         except ValueError as error:
             raise ValueError(
@@ -377,11 +378,4 @@ def open_run(path: str) -> Run:
     ./NAME."""
     if path in zoo.recognisers():
         raise ValueError(f"{path} ships as a file without its run: give a run folder of your own.")
-    if path in zoo.names():
-        return Shipped(path)
-    if not Path(path).exists():
-        raise ValueError(
-            f"there is no run folder {path}: train one with pmeta train, or name a model that "
-            f"ships, one of {', '.join(zoo.names())}."
-        )
-    return Run(path)
+    return Shipped(path) if path in zoo.names() else Run(path)

@@ -140,7 +140,9 @@ def test_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["export", str(tmp_path)]) == 2
     assert "a run folder holds a config.json" in capsys.readouterr().err
     assert cli.main(["export", "nosuch"]) == 2
-    assert "name a model that ships, one of efficientnet-lite0, mini" in capsys.readouterr().err
+    assert (
+        "nosuch does not: train one with pmeta train, or name one of eff" in capsys.readouterr().err
+    )
     assert cli.main(["export", "har-conv1d"]) == 2
     assert "har-conv1d ships as a file without its run" in capsys.readouterr().err
 

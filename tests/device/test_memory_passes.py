@@ -70,9 +70,8 @@ def test_streaming_equals_pytorch(live: list[str], batch: int) -> None:
 @pytest.mark.parametrize("live", [["norm5", "fc"], ["conv3", "conv4", "fc"]])
 def test_blocks_without_norms_stream_without_more_computation(live: list[str]) -> None:
     c = case("4conv-folded", "pmeta", seed=4, live=live, raw=True)
-    plain, least = c.exported, smallest(c)
-    c = again(c, least)
-    assert c.exported.arena_bytes <= least < plain.arena_bytes
+    plain = again(c, 10**7).exported  # the fastest plan
+    assert c.exported.arena_bytes <= smallest(c) < plain.arena_bytes
     assert c.exported.macs == plain.macs
     same_weights(c)
     got, want = c.device().scores(c.raw), c._replace(exported=plain).device().scores(c.raw)
