@@ -51,8 +51,8 @@ class ExportConfig:
     firmware."""
     memory_budget: str = ""
     """The arena that an adaptation may take, such as 230kB or 1MiB: the fastest plan that keeps to
-    it. By default the smallest plan that costs no time; where that is above the --memory-budget of
-    the training, the fastest plan in this."""
+    it. By default that of the training; if it had none, or no plan keeps to it, the smallest plan
+    that costs no computation."""
     least_step: float | None = None
     """Leave a layer alone in a step whose step size is below this, which takes less memory; `pmeta
     evaluate --least-step` says what accuracy is left. None: update all that the run does."""

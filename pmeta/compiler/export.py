@@ -197,7 +197,8 @@ def export(
     raw pixels and makes them `pixel * scale[c] + shift[c]`; scale is 1/255 and shift 0 unless
     given. Attention scores are those of micro-batches of `batch` samples (None: the whole support
     set), as in `InnerLoop`; any number above 1 takes the same memory. `memory_budget` is the
-    arena in bytes that the fastest plan may take; without one it is the least that costs no time.
+    arena in bytes that the fastest plan may take; without one it is the least that costs no
+    computation.
     `temperatures` are those of the softmax after an adaptation to 1, 2, ... samples of each class,
     and `n_shot` the samples of a class in meta-training; both are passed on in the file.
     `progress` is told what is being done. Weights that no step updates and the modules of attention
@@ -261,7 +262,7 @@ def _plan(
     budget: int | None,
     progress: Callable[[str], None],
 ) -> tuple[Model, _Planned]:
-    """The fastest programs in the budget, None: in the least arena that costs no time.
+    """The fastest programs in the budget, None: in the least arena that costs no computation.
 
     Of the models, which differ in what they store, the first whose smallest programs fit."""
     masks = [frozenset[str](), *dict.fromkeys(source.updates)]
