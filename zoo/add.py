@@ -20,9 +20,8 @@ from pmeta.training import workers
 from pmeta.training.calibration import calibrate
 from pmeta.training.config import NAMED, ImageConfig
 from pmeta.training.evaluate import Summary
-from pmeta.training.own.above import fixed_weights
 from pmeta.training.restore import EvaluateConfig, evaluate, load, open_for, restore
-from pmeta.training.run_folder import Checkpoint, Run, write_checkpoint, write_json
+from pmeta.training.run_folder import Checkpoint, Run, write_json
 from pmeta.training.train import choose_device
 from pmeta.zoo.card_text import text
 
@@ -52,11 +51,6 @@ class AddConfig:
     """Validation tasks to measure each on; with many classes a quarter of them."""
     n_query: int = 15
     """Their queries of each class."""
-    model: str = ""
-    """Of a run with a network of another package: its function in ours, MODULE:FUNCTION. Only what
-    was learned ships."""
-    made_from: str = ""
-    """What brings that network, such as 'p-meta[imagenet]', and what the card calls it."""
     engine: tuple[str, ...] = ()
     """Files of benchmarks/shots.py, whose cells become a table of the card."""
     workers: int = 1
@@ -67,10 +61,6 @@ class AddConfig:
     """Where the cards go."""
 
     def __post_init__(self) -> None:
-        if self.model and not (self.name and self.made_from):
-            raise ValueError(
-                "--model is of a network of another package: give --name, --made-from."
-            )
         if self.name and len(self.runs) != 1:
             raise ValueError(
                 f"--name is that of one model, got {len(self.runs)} runs: add them one by one."
@@ -88,7 +78,7 @@ def main(argv: list[str]) -> None:
 
 def add(config: AddConfig, run: str) -> dict[str, Any]:
     """Measure and export the best model of a run, whose training may go on meanwhile; its card."""
-    load(run, model=config.model)  # if there is one
+    load(run)  # if there is one
     with tempfile.TemporaryDirectory() as still:
         for name in ("config.json", "last.safetensors", "best.safetensors"):
             if (Path(run) / name).exists():
@@ -98,7 +88,7 @@ def add(config: AddConfig, run: str) -> dict[str, Any]:
 
 def add_still(config: AddConfig, run: str) -> dict[str, Any]:
     """The same where nothing changes. The card is written last: by it a model is known."""
-    trained, best = load(run, model=config.model)
+    trained, best = load(run)
     method = "" if trained.method == "pmeta" else f"-{trained.method}"
     name = (
         config.name
@@ -109,10 +99,7 @@ def add_still(config: AddConfig, run: str) -> dict[str, Any]:
     measured = {trained.n_way: measure(config, run), many: measure(config, run, many)}
     calibration = workers.run(calibrate, (calibration_of(config, run, trained),), config.workers)
     write_json(Path(run) / "calibration.json", calibration)  # pmeta export reads it there
-    exported = {
-        trained.n_way: export_run(run, model=config.model),
-        WIDE: export_run(run, classes=WIDE, model=config.model),
-    }
+    exported = {trained.n_way: export_run(run), WIDE: export_run(run, classes=WIDE)}
     files = {n: f"{name}.pmeta" if n == trained.n_way else f"{name}-{n}.pmeta" for n in exported}
     card = describe(
         name, run, trained, best, measured, {files[n]: (n, e) for n, e in exported.items()}
@@ -129,25 +116,13 @@ def add_still(config: AddConfig, run: str) -> dict[str, Any]:
     folder, cards = Path(config.folder), Path(config.cards)
     make_folder(folder)
     make_folder(cards)
-    if config.model:
-        card["made_from"] = config.made_from
-        learned = what_was_learned(trained, best)
-        write_checkpoint(folder / f"{name}.safetensors", learned, best.info)
-    else:
-        for n, e in exported.items():
-            write_atomically(folder / files[n], e.data)
-        trained_weights = (Path(run) / "best.safetensors").read_bytes()
-        write_atomically(folder / f"{name}.safetensors", trained_weights)
+    for n, e in exported.items():
+        write_atomically(folder / files[n], e.data)
+    trained_weights = (Path(run) / "best.safetensors").read_bytes()
+    write_atomically(folder / f"{name}.safetensors", trained_weights)
     write_atomically(cards / f"{name}.md", text(card).encode())
     write_json(folder / f"{name}.json", card)
     return card
-
-
-def what_was_learned(trained: ImageConfig, best: Checkpoint) -> dict[str, Any]:
-    """The checkpoint without the weights that came with the network of another package."""
-    net, _ = restore(trained, best.tensors, best.info["input"], choose_device("cpu", 0))
-    came = {f"w/{name}" for name in fixed_weights(trained, net.model)}
-    return {key: t for key, t in best.tensors.items() if key not in came}
 
 
 def calibration_of(config: AddConfig, run: str, trained: ImageConfig) -> EvaluateConfig:
@@ -161,7 +136,6 @@ def calibration_of(config: AddConfig, run: str, trained: ImageConfig) -> Evaluat
         tasks=tasks,
         n_query=config.n_query,
         seed=seed,
-        model=config.model,
     )
 
 
@@ -177,7 +151,6 @@ def measure(config: AddConfig, run: str, many: int | None = None) -> Summary:
         n_way=many,
         n_query=config.n_query,
         classes=classes,
-        model=config.model,
     )
     return workers.run(evaluate, (asked,), config.workers)[1]
 
@@ -198,7 +171,7 @@ def describe(
         "name": name,
         "method": trained.method_row().title,
         "task": f"{trained.n_way}-way {trained.n_shot}-shot",
-        "backbone": name if trained.model else trained.backbone,
+        "backbone": trained.backbone,
         "schedule": {
             "planned": trained.tasks,
             "trained": max(best.info["tasks"], last.info["tasks"] if last else 0),
@@ -242,8 +215,6 @@ def training_command(trained: ImageConfig) -> str:
     c = dataclasses.asdict(trained)
     named = f"miniimagenet-{trained.backbone}-{trained.n_way}way-{trained.n_shot}shot"
     usual = dataclasses.asdict(NAMED[named]) | {"method": ""} if named in NAMED else {}
-    if trained.model:
-        named, usual = trained.model, dataclasses.asdict(ImageConfig(model=trained.model))
     other = {key: c[key] for key in c if key not in WHERE and c[key] != usual.get(key)}
     flags = [_flag(key.replace("_", "-"), value) for key, value in other.items()]
     return " ".join(["pmeta train", named, "--data DIR", *flags, "--out RUN"])

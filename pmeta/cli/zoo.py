@@ -10,15 +10,13 @@ from rich.table import Table
 
 from pmeta import zoo
 from pmeta.base.console import Console
-from pmeta.cli import build_zoo
 from pmeta.zoo import card_text as zoo_card
 
 
 @dataclass(frozen=True)
 class ZooConfig:
     """List the models that come with the package, for pmeta adapt, pmeta export and pmeta evaluate
-    to take by name. `pmeta zoo build NAME` makes the files of one whose weights are in another
-    package."""
+    to take by name."""
 
     model: tyro.conf.Positional[str] = ""
     """Print the card of this model: data, schedule, accuracy, memory, licence."""
@@ -28,9 +26,6 @@ class ZooConfig:
 
 def main(argv: list[str]) -> None:
     """Run the command."""
-    if argv[:1] == ["build"]:
-        build_zoo.main(argv[1:])
-        return
     config = tyro.cli(ZooConfig, args=argv, prog="pmeta zoo", description=ZooConfig.__doc__)
     if config.model:
         show_card(config)
@@ -47,6 +42,7 @@ def show_card(config: ZooConfig) -> None:
     if config.model in zoo.recognisers():
         print(zoo.find(config.model).with_suffix(".md").read_text(encoding="utf-8").rstrip())
         return
+    zoo.check(config.model)
     if config.model not in zoo.names():
         raise ValueError(
             f"the models are {', '.join([*zoo.names(), *zoo.recognisers()]) or 'none'}, got "
@@ -87,12 +83,6 @@ def show(cards: list[dict[str, Any]], terminal: bool) -> None:
         "for each class"
     )
     console.print(use, soft_wrap=True)
-    for name in zoo.built():
-        console.print(
-            f"{name}: its weights come from {zoo.card(name)['made_from']}; once: pmeta zoo build "
-            f"{name}",
-            soft_wrap=True,
-        )
     for name in zoo.recognisers():
         size = _kb(zoo.find(name).stat().st_size)
         console.print(

@@ -8,7 +8,6 @@ from typing import Any, Literal
 import torch
 import tyro
 
-from pmeta import zoo
 from pmeta.base.progress import progress
 from pmeta.data.tasks import ImageSet, check_enough, open_split
 from pmeta.method import heads
@@ -97,9 +96,7 @@ def load(path: str, classes: int | None = None, model: str = "") -> tuple[ImageC
 
 
 def with_model(config: ImageConfig, path: str, model: str) -> ImageConfig:
-    """The settings of a run, whose own network `model` makes; that of the zoo is our own code."""
-    if path in zoo.names() and not model:
-        return config
+    """The settings of a run, whose own network `model` makes."""
     if model and not config.model:
         raise ValueError(f"{path} has a backbone of ours, got --model {model}: leave it out.")
     if config.model and not model:

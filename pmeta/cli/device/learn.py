@@ -39,6 +39,7 @@ class Learned:
 def open_any(name: str, classes: int, known: Sequence[str]) -> tuple[Path, DeviceModel]:
     """A file, or one of the models of the zoo in `known` with outputs for so many classes; where it
     lies, and the classifier or policy in it."""
+    zoo.check(name)
     try:
         path = zoo.find(name, classes) if name in known else Path(name)
         return path, load(path)
