@@ -2,11 +2,21 @@
 
 import contextlib
 import errno
-import fcntl
+import glob
 import json
 import os
+import secrets
+import stat
+import time
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
+
+KEPT_SECONDS = 3600
+"""For how long an unfinished file may belong to a process that is still writing."""
+NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 
 
 def cache_folder(given: Path | None = None) -> Path:
@@ -22,21 +32,21 @@ def cache_folder(given: Path | None = None) -> Path:
 def write_atomically(path: Path, data: bytes) -> None:
     """Put a whole file in place of the old one, or leave the old one.
 
-    Processes that write the same file take turns.
-    """
+    Of processes that write the same file the last wins, with a whole file."""
     try:
         _check_place(path)
-        part = path.with_name(f".{path.name}.part")
-        with _open_alone(part) as file:
-            try:
+        part = new_part(path)
+        try:
+            with part.open("r+b") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-                os.replace(part, path)
-            except BaseException:  # Ctrl-C too
-                with contextlib.suppress(OSError):
-                    part.unlink()
-                raise
+            os.replace(part, path)
+        except BaseException:  # Ctrl-C too
+            with contextlib.suppress(OSError):
+                part.unlink()
+            raise
+        drop_left_parts(path)
     except OSError as error:
         raise cannot_write(path, error) from None
 
@@ -46,20 +56,57 @@ def _check_place(path: Path) -> None:
     if path.is_dir():
         raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
     if path.exists() and not path.is_file():
-        raise OSError(errno.EEXIST, "it is there and no plain file")
+        raise no_plain_file()
 
 
-def _open_alone(part: Path) -> IO[bytes]:
-    """The empty file `part`, locked; waits while another process writes there."""
-    while True:
-        file = part.open("ab")
-        with contextlib.suppress(OSError):  # a file system without locks
-            fcntl.flock(file, fcntl.LOCK_EX)
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(file.fileno()), os.stat(part)):
-                file.truncate(0)
-                return file
-        file.close()  # the other process has put it in its place
+def no_plain_file() -> OSError:
+    """The error of a name that a pipe or a device has."""
+    return OSError(errno.EEXIST, "it is there and no plain file")
+
+
+def new_part(path: Path) -> Path:
+    """A new empty file beside `path`, under a name that was free: nothing that lies there, such as
+    a link to another file, is opened."""
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    part.open("xb").close()
+    return part
+
+
+def drop_left_parts(path: Path) -> None:
+    """Remove what writers of `path` left that were killed more than an hour ago."""
+    for part in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 8}.part"):
+        with contextlib.suppress(OSError):
+            if part.lstat().st_mtime < time.time() - KEPT_SECONDS:
+                part.unlink()
+
+
+def open_without_links(path: Path, flags: int) -> IO[bytes]:
+    """A plain file that is written in place, opened as `flags` of os.open say; a link is
+    refused."""
+    opened = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    file = os.fdopen(opened, "ab" if flags & os.O_APPEND else "r+b", 0)
+    if not stat.S_ISREG(os.fstat(opened).st_mode):
+        file.close()
+        raise no_plain_file()
+    return file
+
+
+def lock(path: Path, wait: bool) -> "BaseFileLock | None":
+    """Hold the file `path` for this process until `release()`; None where the file system has no
+    locks.
+
+    A file of that name is left as it is, and a link is refused. Raises TimeoutError at once where
+    another process holds it, unless `wait`."""
+    from filelock import FileLock  # 25 ms, which most commands do without
+
+    held = FileLock(path, thread_local=False, fallback_to_soft=False)
+    try:
+        held.acquire(blocking=wait)
+    except OSError as error:
+        if error.errno in NO_LOCKS:
+            return None
+        raise
+    return held
 
 
 def read_json(text: str | bytes) -> Any:
@@ -93,10 +140,12 @@ def make_folder(path: Path) -> None:
 
 def cannot_write(path: Path, error: OSError) -> ValueError:
     """The error that tells the user so."""
-    way_out = "make its folder" if error.errno == errno.ENOENT else "make room there"
-    return ValueError(
-        f"cannot write {path} ({error.strerror}): {way_out}, or choose another place."
-    )
+    why, way_out = error.strerror, "make room there"
+    if error.errno == errno.ENOENT:
+        way_out = "make its folder"
+    if error.errno == errno.ELOOP:
+        why, way_out = "it is a link, which may lead anywhere", "remove it"
+    return ValueError(f"cannot write {path} ({why}): {way_out}, or choose another place.")
 
 
 def check_folder_of(path: Path) -> None:

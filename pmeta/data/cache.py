@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import glob
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from pmeta.base.files import read_json
+from pmeta.base.files import lock, new_part, read_json
 
 
 class Cached(NamedTuple):
@@ -40,20 +39,22 @@ def open_or_build(
         return cached
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = folder / f".{key}.lock"
-        lock.touch()
+        held = lock(folder / f".{key}.lock", wait=True)
     except OSError as error:
         raise ValueError(
             f"cannot write decoded images to {folder} ({error}): set PMETA_CACHE to a folder."
         ) from None
-    with _locked(lock) as alone:
-        if alone:
+    try:
+        if held:  # without locks the work is done twice, not wrongly
             _drop_unfinished(folder, key)
         cached = _open(data, index)
         if cached is None:
             _write(data, index, root, build)
             _drop_stale(folder, key, index, root)
             cached = _open(data, index)
+    finally:
+        if held:
+            held.release()
     if cached is None:
         raise ValueError(
             f"the decoded images {data} were changed while they were being opened: start again."
@@ -75,11 +76,9 @@ def _open(data: Path, index: Path) -> Cached | None:
 
 
 def _write(data: Path, index: Path, root: str, build: Callable[[BinaryIO], dict[str, Any]]) -> None:
-    new_data, new_index = (
-        path.with_name(f"{path.name}.{os.getpid()}.tmp") for path in (data, index)
-    )
+    new_data, new_index = new_part(data), new_part(index)
     try:
-        with open(new_data, "wb") as file:
+        with new_data.open("r+b") as file:
             content = build(file)
         new_index.write_text(json.dumps({"root": root, **content}, indent=1), encoding="utf-8")
         os.replace(new_data, data)
@@ -92,7 +91,7 @@ def _write(data: Path, index: Path, root: str, build: Callable[[BinaryIO], dict[
 def _drop_unfinished(folder: Path, key: str) -> None:
     """Remove what processes that were killed left of this source, which may be gigabytes."""
     for kind in ("u8", "json"):
-        for left in folder.glob(f"{glob.escape(key)}-*.{kind}.*.tmp"):
+        for left in folder.glob(f".{glob.escape(key)}-*.{kind}.*.part"):
             left.unlink(missing_ok=True)
 
 
@@ -105,14 +104,3 @@ def _drop_stale(folder: Path, key: str, index: Path, root: str) -> None:
             if old != index and read_json(old.read_text(encoding="utf-8"))["root"] == root:
                 old.unlink()
                 old.with_suffix(".u8").unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[bool]:
-    """Whether others are kept out: without locks the work is done twice, not wrongly."""
-    with open(path, "w") as file:
-        locked = False
-        with contextlib.suppress(OSError):
-            fcntl.flock(file, fcntl.LOCK_EX)
-            locked = True
-        yield locked

@@ -1,7 +1,6 @@
 """Tables as Markdown, CSV and JSON, each file put in place whole."""
 
 import csv
-import fcntl
 import io
 import json
 from collections.abc import Iterator
@@ -9,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pmeta.base.files import make_folder, write_atomically
+from pmeta.base.files import cannot_write, lock, make_folder, write_atomically
 from pmeta.training.run_folder import plain
 
 FIELDS = (
@@ -22,9 +21,16 @@ FIELDS = (
 def only_one_writes(out: Path) -> Iterator[None]:
     """Two queues may share a folder: their tables are written one after the other."""
     make_folder(out)
-    with (out / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    place = out / ".lock"
+    try:
+        held = lock(place, wait=True)
+    except OSError as error:
+        raise cannot_write(place, error) from None
+    try:
         yield
+    finally:
+        if held:
+            held.release()
 
 
 def write(table: dict[str, Any], out: Path) -> None:

@@ -6,7 +6,6 @@ What lies below the cut gives the same for an image in every task.
 
 import hashlib
 import json
-import os
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +17,7 @@ from rich.progress import track
 from torch import Tensor, nn
 
 from pmeta.base.console import Console
-from pmeta.base.files import cache_folder
+from pmeta.base.files import cache_folder, drop_left_parts, new_part
 from pmeta.data.tasks import SCALE, SHIFT, ImageSet
 from pmeta.network.layers import Network
 
@@ -136,7 +135,7 @@ class _Reader(NamedTuple):
 def _compute(lower: nn.Module, read: _Reader, path: Path, name: str) -> None:
     n, console = len(read.rows), Console(stderr=True)
     where = next((t.device for t in lower.parameters()), torch.device("cpu"))
-    writing = path.with_suffix(f".{os.getpid()}.part")
+    writing = new_part(path)
     with torch.no_grad():
         shape = tuple(lower(read.batch(0, 1).to(where)).shape[1:])
         out = np.lib.format.open_memmap(writing, "w+", np.float32, (n, *shape))
@@ -145,3 +144,4 @@ def _compute(lower: nn.Module, read: _Reader, path: Path, name: str) -> None:
             out[i : i + AT_ONCE] = lower(read.batch(i, AT_ONCE).to(where)).cpu().numpy()
         out.flush()
     writing.replace(path)
+    drop_left_parts(path)

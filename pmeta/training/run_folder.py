@@ -1,7 +1,6 @@
 """The run folder: settings, metrics and checkpoints, which survive a kill at any moment."""
 
 import dataclasses
-import fcntl
 import hashlib
 import json
 import math
@@ -11,16 +10,24 @@ import re
 import sys
 from importlib.metadata import version
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pmeta import zoo
-from pmeta.base.files import cannot_write, read_json, write_atomically
+from pmeta.base.files import (
+    cannot_write,
+    lock,
+    make_folder,
+    open_without_links,
+    read_json,
+    write_atomically,
+)
 from pmeta.base.terminal import printable
 
 if TYPE_CHECKING:  # what reads JSON alone starts without torch
     from collections.abc import Callable
 
     from _typeshed import DataclassInstance
+    from filelock import BaseFileLock
     from torch import Tensor
 
     from pmeta.method.learned import Meta
@@ -124,7 +131,7 @@ class Run:
 
     def __init__(self, path: str | Path):
         self.path = Path(path)
-        self._lock: IO[str] | None = None
+        self._lock: BaseFileLock | None = None
 
     def __enter__(self) -> "Run":
         return self
@@ -135,7 +142,7 @@ class Run:
     def close(self) -> None:
         """Let others train in the folder."""
         if self._lock:
-            self._lock.close()
+            self._lock.release()
             self._lock = None
 
     def config(self) -> dict[str, Any]:
@@ -184,19 +191,27 @@ class Run:
 
         A run without a checkpoint, such as one whose data were not there, may begin anew with
         others."""
+        self._check(config, may_differ, before)  # a folder that is refused is left as it is
         self.lock()
         try:
-            if (self.path / "config.json").exists():
-                self.config()  # a folder of something else is left alone
-            if self.begun():
-                self.compare(config, may_differ, before)
-            else:
+            self._check(config, may_differ, before)
+            if not self.begun():
                 versions = {name: version(name) for name in VERSIONED}
                 versions["python"] = platform.python_version()
                 write_json(self.path / "config.json", {**config, "versions": versions})
         except ValueError:
             self.close()
             raise
+
+    def _check(
+        self, config: dict[str, Any], may_differ: tuple[str, ...], before: dict[str, Any] | None
+    ) -> None:
+        """Raise ValueError where the folder is one of something else, or of another run."""
+        self._read_metrics()
+        if (self.path / "config.json").exists():
+            self.config()
+        if self.begun():
+            self.compare(config, may_differ, before)
 
     def begun(self) -> bool:
         """Whether there is a checkpoint."""
@@ -230,20 +245,16 @@ class Run:
 
     def lock(self) -> None:
         """Make the folder and lock it for this process, until it ends or `close()`."""
+        make_folder(self.path)
+        place = self.path / ".lock"
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = (self.path / ".lock").open("w")
-        except OSError as error:
-            raise cannot_write(self.path, error) from None
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self.close()
+            self._lock = lock(place, wait=False)
+        except TimeoutError:
             raise BusyError(
                 f"one process trains in a run folder, and another is at work in {self.path}."
             ) from None
-        except OSError:  # a file system without locks
-            pass
+        except OSError as error:
+            raise cannot_write(place, error) from None
 
     def save(self, name: str, tensors: "dict[str, Tensor]", info: dict[str, Any]) -> None:
         """Write the checkpoint `name`: one file, tensors and info together, and the info once more
@@ -303,7 +314,7 @@ class Run:
         """Append a line to metrics.jsonl."""
         path = self.path / "metrics.jsonl"
         try:
-            with path.open("ab") as file:
+            with open_without_links(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT) as file:
                 file.write((json.dumps(plain(record)) + "\n").encode())
                 file.flush()
                 os.fsync(file.fileno())
@@ -322,17 +333,28 @@ class Run:
     def rewind_metrics(self, lines: int) -> None:
         """Drop the lines that were logged after the checkpoint from which the run goes on.
 
-        Raises ValueError where there are fewer."""
-        path = self.path / "metrics.jsonl"
-        ends = [m.end() for m in re.finditer(b"\n", path.read_bytes())] if path.exists() else []
+        From here on the file is one of its own, even where it had another name elsewhere. Raises
+        ValueError where there are fewer lines."""
+        data = self._read_metrics()
+        ends = [m.end() for m in re.finditer(b"\n", data)]
         if len(ends) < lines:
             raise ValueError(
                 f"the checkpoint in {self.path} was written behind {lines} lines of metrics.jsonl, "
                 f"which has {len(ends)}: put back the whole file, or choose another --out."
             )
-        length = ends[lines - 1] if lines else 0
-        if path.exists() and path.stat().st_size > length:
-            os.truncate(path, length)
+        if data:
+            write_atomically(self.path / "metrics.jsonl", data[: ends[lines - 1] if lines else 0])
+
+    def _read_metrics(self) -> bytes:
+        """What metrics.jsonl holds before lines are added; a link is refused."""
+        path = self.path / "metrics.jsonl"
+        try:
+            with open_without_links(path, os.O_RDWR) as file:
+                return file.read()
+        except (FileNotFoundError, NotADirectoryError):
+            return b""
+        except OSError as error:
+            raise cannot_write(path, error) from None
 
     def metrics(self) -> list[dict[str, Any]]:
         """All that was logged, oldest first, without a last line that is not whole."""

@@ -48,18 +48,31 @@ def test_a_cut_or_broken_copy_is_built_again(tmp_path):
 
 
 def test_what_a_killed_process_left_is_removed(tmp_path):
-    (tmp_path / "key-old.u8.123.tmp").write_bytes(bytes(1000))
-    (tmp_path / "other-mark.u8.123.tmp").write_bytes(bytes(1000))  # may be at work
-    (tmp_path / "key-mark.json.123.tmp").write_text("{")
+    (tmp_path / ".key-old.u8.0123abcd.part").write_bytes(bytes(1000))
+    (tmp_path / ".other-mark.u8.0123abcd.part").write_bytes(bytes(1000))  # may be at work
+    (tmp_path / ".key-mark.json.0123abcd.part").write_text("{")
     (tmp_path / "mine.tmp").write_text("no cache")
     open_or_build(tmp_path, "key", "mark", "root", build)
     assert sorted(p.name for p in tmp_path.iterdir()) == [
         ".key.lock",
+        ".other-mark.u8.0123abcd.part",
         "key-mark.json",
         "key-mark.u8",
         "mine.tmp",
-        "other-mark.u8.123.tmp",
     ]
+
+
+def test_links_in_the_cache_are_not_followed(tmp_path):
+    (tmp_path / "precious").write_bytes(b"mine")
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    for name in (f"key-mark.u8.{os.getpid()}.tmp", ".key.lock"):
+        (cache / name).symlink_to(tmp_path / "precious")
+    with pytest.raises(ValueError, match="cannot write decoded images"):
+        open_or_build(cache, "key", "mark", "root", build)
+    (cache / ".key.lock").unlink()
+    open_or_build(cache, "key", "mark", "root", build)
+    assert (tmp_path / "precious").read_bytes() == b"mine"
 
 
 def test_a_failed_build_leaves_nothing_behind(tmp_path):

@@ -296,6 +296,14 @@ def test_written_whole_in_three_forms(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "new/table5.json").read_text()) == table
 
 
+def test_a_lock_that_is_a_link_is_refused_and_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_bytes(b"mine")
+    (tmp_path / ".lock").symlink_to(tmp_path / "precious")
+    with pytest.raises(ValueError, match="it is a link"), tables.only_one_writes(tmp_path):
+        pass
+    assert (tmp_path / "precious").read_bytes() == b"mine"
+
+
 def test_a_broken_evaluation_is_named(tmp_path: Path) -> None:
     run = fake_run(tmp_path, "4conv-1shot-pmeta")
     fake_evaluation(run, [0.2, 0.6])

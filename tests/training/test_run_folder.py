@@ -1,14 +1,12 @@
 """The run folder: written whole or not at all, one process at a time, clear errors."""
 
 import errno
-import fcntl
 import json
 import math
 import os
 import re
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,6 @@ import pytest
 import safetensors.torch
 import torch
 
-from pmeta.base.files import write_atomically
 from pmeta.training.run_folder import Run, plain, write_checkpoint, write_json
 
 CONFIG = {"tasks": 4, "out": "x", "lr": 0.5}
@@ -204,63 +201,6 @@ def fail(*args: Any) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-@pytest.mark.parametrize("broken", ["fsync", "replace"])
-def test_a_full_disk_leaves_the_old_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
-) -> None:
-    path = tmp_path / "file"
-    write_atomically(path, b"old")
-    monkeypatch.setattr(os, broken, fail)
-    message = (
-        f"cannot write {path} (No space left on device): make room there, or choose another place."
-    )
-    assert error_of(write_atomically, path, b"new") == message
-    assert path.read_bytes() == b"old"
-    assert [p.name for p in tmp_path.iterdir()] == ["file"]
-
-
-def test_ctrl_c_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(*args: Any) -> None:
-        raise KeyboardInterrupt
-
-    write_atomically(tmp_path / "file", b"old")
-    monkeypatch.setattr(os, "fsync", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        write_atomically(tmp_path / "file", b"new")
-    assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [("file", b"old")]
-
-
-def test_only_a_plain_file_is_replaced(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    for path, why in (
-        (tmp_path / "pipe", "it is there and no plain file"),
-        (tmp_path, "Is a directory"),
-        (Path(), "Is a directory"),
-    ):
-        message = f"cannot write {path} ({why}): make room there, or choose another place."
-        assert error_of(write_atomically, path, b"new") == message
-    assert (tmp_path / "pipe").is_fifo()
-
-
-def test_two_writers_take_turns(tmp_path: Path) -> None:
-    """The second waits for the first, and what a killed one left behind is overwritten."""
-    path = tmp_path / "file"
-    (tmp_path / ".file.part").write_bytes(b"left by a kill, and longer than what comes")
-    with (tmp_path / ".file.part").open("ab") as first:
-        fcntl.flock(first, fcntl.LOCK_EX)
-        second = threading.Thread(target=write_atomically, args=(path, b"second"))
-        second.start()
-        second.join(0.2)
-        assert second.is_alive()
-        first.truncate(0)
-        first.write(b"first")
-        first.flush()
-        os.replace(tmp_path / ".file.part", path)
-    second.join()
-    assert path.read_bytes() == b"second"
-    assert [p.name for p in tmp_path.iterdir()] == ["file"]
-
-
 def test_a_full_disk_is_told_when_metrics_are_logged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -270,6 +210,52 @@ def test_a_full_disk_is_told_when_metrics_are_logged(
         f"cannot write {path} (No space left on device): make room there, or choose another place."
     )
     assert error_of(Run(tmp_path).log, {"a": 1}) == message
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("name", [".lock", "metrics.jsonl"])
+def test_a_link_in_a_run_folder_is_refused_and_not_followed(tmp_path: Path, name: str) -> None:
+    precious, run = tmp_path / "precious", tmp_path / "run"
+    precious.write_bytes(b"mine")
+    run.mkdir()
+    (run / name).symlink_to(precious)
+    message = (
+        f"cannot write {run / name} (it is a link, which may lead anywhere): remove it, or choose "
+        "another place."
+    )
+    assert error_of(started, run) == message
+    assert [path.name for path in run.iterdir()] == [name]
+    if name == "metrics.jsonl":
+        assert error_of(Run(run).log, {"loss": 1}) == message
+        assert error_of(Run(run).rewind_metrics, 0) == message
+    assert precious.read_bytes() == b"mine"
+
+
+def test_a_second_name_of_a_file_keeps_its_content(tmp_path: Path) -> None:
+    for name in (".lock", "metrics.jsonl", ".config.json.part", ".last.safetensors.part"):
+        (tmp_path / f"precious {name}").write_bytes(b"mine\n")
+        os.link(tmp_path / f"precious {name}", tmp_path / name)
+    with started(tmp_path) as run:
+        run.rewind_metrics(0)
+        run.log({"loss": 1})
+        run.save("last", {"w": torch.ones(2)}, {"tasks": 3})
+        run.save("last", {"w": torch.ones(2)}, {"tasks": 3})
+    assert {p.read_bytes() for p in tmp_path.glob("precious *")} == {b"mine\n"}
+
+
+def test_metrics_in_a_pipe_are_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "metrics.jsonl")
+    assert "it is there and no plain file" in error_of(started, tmp_path)
+
+
+def test_a_refused_run_touches_nothing(tmp_path: Path) -> None:
+    (with_checkpoint(tmp_path) / ".lock").unlink()
+    before = contents(tmp_path)
+    error_of(started, tmp_path, {**CONFIG, "tasks": 5})
+    assert contents(tmp_path) == before
 
 
 def test_metrics_are_rewound_to_a_checkpoint(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from PIL import Image
 from rich.progress import Progress
 
 from pmeta.base.console import Console
-from pmeta.base.files import cannot_write, read_json
+from pmeta.base.files import cannot_write, read_json, write_atomically
 from pmeta.data.sources import SPLITS, Found, fingerprint, scan
 
 FORBIDDEN = frozenset('/\\\0:*?"<>|')
@@ -80,9 +80,7 @@ def _begin(partial: Path, origin: dict[str, str]) -> None:
             return
         shutil.rmtree(partial)
     partial.mkdir(parents=True)
-    new = partial / f"{MARK}.tmp"
-    new.write_text(json.dumps(origin, indent=1), encoding="utf-8")
-    os.replace(new, mark)
+    write_atomically(mark, json.dumps(origin, indent=1).encode())
 
 
 def _fingerprint(src: Path) -> str:
@@ -108,7 +106,9 @@ def _write(root: Path, picture: Picture) -> None:
     new = target.with_name(f".{target.name}.tmp")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        new.write_bytes(data)
+        new.unlink(missing_ok=True)  # of a killed import
+        with new.open("xb") as file:
+            file.write(data)
         os.replace(new, target)
     except OSError as error:  # no room, or a name that is too long
         raise cannot_write(target, error) from None
