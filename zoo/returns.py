@@ -6,8 +6,8 @@
 Each run's best policy adapts to the same unseen tasks; differences to MAML++ are taken task by
 task, within a seed and, where there are several, with each task's mean over them. Writes
 docs/results/cheetah.json, .md and, of seed 0, the picture of p-Meta's step sizes, or
-navigation.json and so on; the curves are those of benchmarks/rl_curves.py. A run whose best policy
-is the same as in that file is not measured again.
+navigation.json and so on. A run whose best policy is the same as in that file is not measured
+again.
 """
 
 import argparse
