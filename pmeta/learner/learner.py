@@ -63,7 +63,6 @@ class Learner:
         extra: tuple[str, ...] = (),
         seed: int = 0,
         recompute: bool = False,
-        replay: bool = True,
         memory_budget: str | int = "",
         pixels: bool = False,
         for_device: bool = True,
@@ -76,9 +75,7 @@ class Learner:
         own. `loss` is cross-entropy, mse, or a function that gives the loss of each sample.
         `extra` names parameters that belong to no conv, fc or norm layer and get a step size of
         their own.
-        `recompute` holds one inner step of meta-training at a time, where memory is short. Set
-        `replay` to False where `loss` or the model depends on numbers of Python that change while
-        it is trained.
+        `recompute` holds one inner step of meta-training at a time, where memory is short.
 
         `memory_budget` is what the device may take to adapt: its arena in bytes, as in "100kB", or
         a share of what MAML takes, as in "50%". `pixels`: the device reads raw pictures.
@@ -93,9 +90,7 @@ class Learner:
         self.seed, self.alpha_0, self.for_device = seed, alpha_0, for_device
         generator = torch.Generator().manual_seed(seed)
         self.meta = init_meta(self.net, self.method, inner_steps, alpha_0, generator, head)
-        self.loop = InnerLoop(
-            self.net, self.method, loss_of(loss), recompute=recompute, replay=replay
-        )
+        self.loop = InnerLoop(self.net, self.method, loss_of(loss), recompute=recompute)
         self.sample_shape = tuple(example.shape[1:])
         self.expected = Expected(
             self.sample_shape, example.dtype, self.net.ops[-1].y, self.loop.loss

@@ -62,10 +62,6 @@ class InnerLoop:
     recompute: bool = False
     """Hold the graph of one step at a time, and compute each step a second time when the outer loop
     comes back to it: a K-th of the memory for a fifth to a third more time."""
-    replay: bool = True
-    """In meta-training, record what a task computes and replay it for others like it: the same in
-    less time. False where the loss or the model depends on what is no tensor of the task and
-    changes, such as a temperature that Python counts up."""
     pool_first: bool = True
     """Compute a norm only where the max-pool behind it looks: the same in half the time; False is
     for comparison."""

@@ -73,12 +73,8 @@ def test_its_gradients_are_those_of_the_whole_network(name: str, tmp_path: Path)
     assert whole.attention.keys() == meta.attention.keys()
     features = cache_features(part.lower, images(), tmp_path, progress=False)
     sizes = (0, 4, 3, 2, 3)
-    expected = task_gradient(
-        InnerLoop(net, method, replay=False), whole, sample_task(images(), *sizes)
-    )
-    found = task_gradient(
-        InnerLoop(part.net, method, replay=False), upper, sample_task(features, *sizes)
-    )
+    expected = task_gradient(InnerLoop(net, method), whole, sample_task(images(), *sizes))
+    found = task_gradient(InnerLoop(part.net, method), upper, sample_task(features, *sizes))
     assert found.loss == pytest.approx(expected.loss, rel=1e-5)
     assert {"alpha", "w/body.0.weight", "head/log_scale"} <= found.gradients.keys()
     for key, g in found.gradients.items():
