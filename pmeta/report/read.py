@@ -8,17 +8,9 @@ from typing import Any
 
 from pmeta.base.files import read_json
 from pmeta.cost.ops import Op
-from pmeta.report.check import (
-    COUNT,
-    MAYBE_COUNT,
-    MAYBE_NUMBER,
-    MAYBE_TEXT,
-    NUMBER,
-    TEXT,
-    check,
-    check_settings,
-)
+from pmeta.report import shapes
 from pmeta.report.run import RunRecord
+from pmeta.report.shapes import check
 from pmeta.rl.config import RLConfig
 from pmeta.training.config import ImageConfig
 from pmeta.training.run_folder import Run
@@ -27,46 +19,6 @@ NO_EVALUATIONS = {
     f"{of}.json" for of in ["config", "best", "last", "failed", "network", "calibration"]
 }
 OF_A_RUN = ("config.json", "metrics.jsonl", "last.safetensors", "best.safetensors")
-COSTS: dict[str, Any] = {
-    "tasks": COUNT,
-    "memory_mb": NUMBER,
-    "exact_memory_mb?": MAYBE_NUMBER,
-    "gmac": NUMBER,
-}
-VALIDATION: dict[str, Any] = {**COSTS, "val_ci95": MAYBE_NUMBER, "alpha": [[NUMBER]]}
-EVALUATION: dict[str, Any] = {
-    **COSTS,
-    "data?": MAYBE_TEXT,
-    "split?": TEXT,
-    "batch?": MAYBE_COUNT,
-    "update_ratios?": [[NUMBER]],
-}
-CALIBRATION: dict[str, Any] = {
-    "temperatures": [NUMBER],
-    "shots": [
-        {
-            "n_shot": COUNT,
-            **dict.fromkeys(("temperature", "ece", "ece_before"), NUMBER),
-            "bins": [{"count": COUNT, "confidence": NUMBER, "accuracy": NUMBER}],
-        }
-    ],
-}
-CELL: dict[str, Any] = {
-    **dict.fromkeys(("row", "column", "unit"), TEXT),
-    **dict.fromkeys(("ours", "ci95", "paper"), MAYBE_NUMBER),
-    **dict.fromkeys(("tasks", "eval_tasks"), MAYBE_COUNT),
-    **dict.fromkeys(("missing", "split?", "note?"), MAYBE_TEXT),
-    **dict.fromkeys(("difference?", "difference_ci95?", "difference_paper?"), NUMBER),
-    "seeds": [COUNT],
-    "versus?": TEXT,
-}
-OP: dict[str, Any] = {
-    **dict.fromkeys(("kind", "name"), TEXT),
-    **dict.fromkeys(("weight", "bias", "groups"), COUNT),
-    **{key: [COUNT] for key in ("x", "y", "kernel")},
-    "inputs": [NUMBER],
-}
-TABLE: dict[str, Any] = {"rows": [TEXT], "columns": [TEXT], "data": [TEXT], "cells": [CELL]}
 
 
 @dataclass
@@ -131,8 +83,7 @@ def _take_json(path: Path, given: Given, tests: dict[Path, dict[str, Any]]) -> N
     if isinstance(content, dict) and content.get("format") == "pmeta-results":
         _take_results(path, content, given)
     elif path.name == "results.json" and isinstance(content, list):  # of `pmeta quickstart`
-        shape = {"method": TEXT, **EVALUATION, "accuracy": NUMBER, "ci95": MAYBE_NUMBER}
-        check(str(path), content, [shape])
+        check(str(path), content, list[shapes.EvaluationOfQuickstart])
         tests |= {path.parent / e["method"]: e for e in content}
     else:
         given.left_out.append(path)
@@ -177,7 +128,7 @@ def _take_results(path: Path, content: Any, given: Given) -> None:
 
 def read_table(path: Path, table: dict[str, Any]) -> dict[str, Any]:
     """A table of `pmeta reproduce`, and its path."""
-    check(str(path), table, TABLE)
+    check(str(path), table, shapes.Table)
     rows, columns = table["rows"], table["columns"]
     strange = [c for c in table["cells"] if c["row"] not in rows or c["column"] not in columns]
     if strange:
@@ -204,7 +155,7 @@ def read_run(path: Path, tests: list[dict[str, Any]]) -> RunRecord:
     record = RunRecord(path, config, settings, metrics, None, [*tests, *kept], own=own)
     _check(record)
     failed = _json(path / "failed.json") if (path / "failed.json").exists() else {"error": ""}
-    check(str(path / "failed.json"), failed, {"error": TEXT})
+    check(str(path / "failed.json"), failed, shapes.Failed)
     return dataclasses.replace(
         record, best=_best(record), failed=failed["error"], calibration=_calibration(record)
     )
@@ -216,7 +167,7 @@ def _own_network(path: Path) -> tuple[list[str], tuple[Op, ...]]:
     if not where.exists():
         raise ValueError(f"a network of one's own is in {where}, which is missing: train it again.")
     found = _json(where)
-    check(str(where), found, {"layers": [TEXT], "ops": [OP]})
+    check(str(where), found, shapes.OwnNetwork)
     return found["layers"], tuple(_op(op) for op in found["ops"])
 
 
@@ -230,13 +181,12 @@ def _op(found: dict[str, Any]) -> Op:
 def _config(path: Path, settings: dict[str, Any]) -> ImageConfig | RLConfig:
     kind = RLConfig if "env" in settings else ImageConfig
     where = f"the config.json in {path}"
-    check(where, settings, {"method": TEXT, "inner_steps": COUNT, "versions": {}})
-    check_settings(where, settings, kind)
-    known = {f.name for f in dataclasses.fields(kind)}
-    try:
-        return kind(**{key: value for key, value in settings.items() if key in known})
-    except ValueError as error:
-        raise ValueError(f"{where} is not that of a run ({error}): give another folder.") from None
+    check(where, settings, shapes.Start)
+    for name, value in settings.items():
+        if type(value) in (int, float):
+            check(f"{name} in {where}", value, shapes.Number)
+    config: ImageConfig | RLConfig = check(where, settings, kind)
+    return config
 
 
 def _best(run: RunRecord) -> dict[str, Any] | None:
@@ -245,8 +195,7 @@ def _best(run: RunRecord) -> dict[str, Any] | None:
     if not path.exists():
         return None
     best = _json(path)
-    shape: dict[str, Any] = {"tasks": COUNT} if run.is_rl else {"tasks": COUNT, "input": [COUNT]}
-    check(str(path), best, shape)
+    check(str(path), best, shapes.Best if run.is_rl else shapes.BestOfSamples)
     images = not run.is_rl and not getattr(run.config, "model", "")
     if images and (len(best["input"]) != 3 or 0 in best["input"]):
         raise ValueError(
@@ -260,7 +209,7 @@ def _best(run: RunRecord) -> dict[str, Any] | None:
             f"{path} speaks of {best['tasks']} tasks, of which metrics.jsonl has no line: "
             "they are of two runs."
         )
-    return {key: best[key] for key in shape}
+    return best
 
 
 def _calibration(run: RunRecord) -> dict[str, Any] | None:
@@ -268,7 +217,7 @@ def _calibration(run: RunRecord) -> dict[str, Any] | None:
     found = None if run.is_rl else Run(run.path).calibration()
     if found is None:
         return None
-    check(str(run.path / "calibration.json"), found, CALIBRATION)
+    check(str(run.path / "calibration.json"), found, shapes.Calibration)
     return found if found["shots"] else None
 
 
@@ -278,8 +227,8 @@ def _evaluations(path: Path, score: str) -> list[dict[str, Any]]:
     for file in sorted(path.rglob("*.json")):
         content = None if file.name in NO_EVALUATIONS else _json(file)
         if isinstance(content, dict) and {score, "memory_mb", "gmac"} <= content.keys():
-            ci95 = {"ci95?": MAYBE_NUMBER, "after_ci95?": MAYBE_NUMBER}
-            check(str(file), content, {**EVALUATION, score: NUMBER, **ci95})
+            of = shapes.EvaluationOfPolicy if score == "after" else shapes.EvaluationOfPictures
+            check(str(file), content, of)
             found.append(content)
     return found
 
@@ -289,7 +238,7 @@ def _check(run: RunRecord) -> None:
     steps, layers = run.config.inner_steps, len(run.layers)
     for i, m in enumerate(run.metrics):
         where = f"line {i + 1} of the metrics.jsonl in {run.path}"
-        check(where, m, {**VALIDATION, "val_after" if run.is_rl else "val_accuracy": NUMBER})
+        check(where, m, shapes.ValidationOfPolicy if run.is_rl else shapes.ValidationOfPictures)
         if len(m["alpha"]) != steps or any(len(row) != layers for row in m["alpha"]):
             raise ValueError(
                 f"{where} should have step sizes for {steps} steps of {layers} layers, "
