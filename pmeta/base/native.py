@@ -15,7 +15,7 @@ class CompileError(ValueError):
     """There is no compiled library, and none can be made."""
 
 
-def find(folder: Path, name: str) -> Path:
+def find(folder: Path, name: str, flags: tuple[str, ...] = FLAGS) -> Path:
     """The shared library of the C files in `folder`: `name` beside it, or compiled once and kept in
     the temporary folder."""
     built = folder.parent / f"{name}{sysconfig.get_config_var('EXT_SUFFIX')}"
@@ -25,13 +25,13 @@ def find(folder: Path, name: str) -> Path:
         checkout and built.stat().st_mtime < max(p.stat().st_mtime for p in files)
     ):
         return built
-    text = b"".join(p.read_bytes() for p in files) + " ".join(FLAGS).encode()
+    text = b"".join(p.read_bytes() for p in files) + " ".join(flags).encode()
     target = (
         Path(tempfile.gettempdir())
         / f"pmeta{name}-{hashlib.sha256(text).hexdigest()[:16]}-{os.getuid()}.so"
     )
     if not target.exists():
-        compile_library(target, sources(folder))
+        compile_library(target, sources(folder), flags)
     # the temporary folder is everybody's, and what is loaded runs
     if target.lstat().st_uid != os.getuid():
         raise CompileError(

@@ -41,7 +41,7 @@ class Gate:
 
 def _output(x: Tensor, w: Tensor, s: ConvShape) -> Tensor:
     fits = x.shape[1] == w.shape[1]  # else PyTorch says what is wrong
-    if fits and conv_c.takes(x, w, s) and conv_c.is_wide(w):
+    if fits and conv_c.takes(x, w, s) and (conv_c.is_wide(w) or conv_c.is_thin(w)):
         return conv_c.output(x, w)
     return aten.convolution(
         x, w, None, s.stride, s.padding, s.dilation, False, [0] * len(s.stride), s.groups

@@ -54,6 +54,7 @@ def test_they_run_on_this_machine():
     assert conv_c.takes(images(1, 16, 4, 4, 0), torch.zeros(16, 16, 3, 3), PLAIN)
 
 
+@pytest.mark.usefixtures("any_lanes")
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize(("inputs", "outputs"), WIDE)
 def test_output_and_both_gradients(size, inputs, outputs):
@@ -66,25 +67,32 @@ def test_output_and_both_gradients(size, inputs, outputs):
     close(conv_c.weight_gradient(g, x, weight), g_w)
 
 
+@pytest.mark.usefixtures("any_lanes")
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("inputs", [1, 3, 4])
-def test_weight_gradient_of_few_channels(size, inputs):
+@pytest.mark.parametrize("outputs", [16, 64])
+def test_output_and_weight_gradient_of_few_channels(size, inputs, outputs):
     b, h, w = size
-    x, g = images(b, inputs, h, w, 1), images(b, 64, h, w, 2)
-    weight = torch.zeros(64, inputs, 3, 3)
-    close(conv_c.weight_gradient(g, x, weight), in_float64(x, weight, g)[2])
+    x, g = images(b, inputs, h, w, 1), images(b, outputs, h, w, 2)
+    weight = torch.randn(outputs, inputs, 3, 3, generator=generator(3))
+    y, _, g_w = in_float64(x, weight, g)
+    close(conv_c.output(x, weight), y)
+    close(conv_c.weight_gradient(g, x, weight), g_w)
 
 
+@pytest.mark.usefixtures("any_lanes")
 def test_weights_and_inputs_of_any_layout():
     x, g = images(2, 3, 6, 6, 1), images(2, 32, 6, 6, 2)
     weight = torch.randn(32, 3, 3, 3, generator=generator(3))
-    g_w = in_float64(x, weight, g)[2]
+    y, _, g_w = in_float64(x, weight, g)
+    close(conv_c.output(x.contiguous(), weight), y)
     close(conv_c.weight_gradient(g, x.contiguous(), weight), g_w)
     x = images(2, 32, 6, 6, 1)
     weight = torch.randn(3, 3, 32, 32, generator=generator(3)).permute(2, 3, 0, 1)
     close(conv_c.output(x, weight), in_float64(x, weight, g)[0])
 
 
+@pytest.mark.usefixtures("any_lanes")
 def test_a_nan_stays_in_its_image():
     x = images(2, 16, 6, 6, 1)
     x[0, 0, 2, 2] = torch.nan
@@ -130,7 +138,8 @@ def test_what_is_left_to_pytorch():
         ((16, 8), False, False),
         ((144, 16), False, False),
         ((32, 4), False, True),
-        ((48, 4), False, False),
+        ((48, 4), False, True),
+        ((24, 4), False, False),
     ]:
         weight = torch.zeros(*shape, 3, 3)
         assert (conv_c.is_wide(weight), conv_c.is_thin(weight)) == (wide, thin)
@@ -182,6 +191,7 @@ def test_the_default_type_and_device_do_not_matter():
         assert torch.equal(a, b)
 
 
+@pytest.mark.usefixtures("any_lanes")
 def test_a_batch_of_no_images():
     x, w = images(0, 16, 6, 6, 0).requires_grad_(), torch.ones(16, 16, 3, 3, requires_grad=True)
     y = Conv.apply(x, w, PLAIN)
@@ -193,6 +203,7 @@ def test_a_batch_of_no_images():
     ).any()
 
 
+@pytest.mark.usefixtures("any_lanes")
 def test_parts_of_larger_tensors():
     many = torch.randn(2 * 6 * 6 * 16 + 3, generator=generator(1))
     x = many[3:].view(2, 6, 6, 16).permute(0, 3, 1, 2)  # not at a multiple of 16 bytes

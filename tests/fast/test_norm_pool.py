@@ -85,6 +85,7 @@ def test_memory_layout_of_the_input_does_not_matter():
     torch.testing.assert_close(*g, rtol=0, atol=0)
 
 
+@pytest.mark.usefixtures("any_lanes")
 @pytest.mark.parametrize("size", [*SIZES, (2, 36, 9, 8)])
 def test_the_c_kernels_give_what_the_eager_passes_give_in_float64(size):
     assert norm_pool_c.takes(torch.zeros(size)), "the C kernels could not be compiled"
@@ -127,6 +128,7 @@ def test_the_c_kernels_give_what_the_eager_passes_give_in_float64(size):
         torch.testing.assert_close(c.double(), eager, rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.usefixtures("any_lanes")
 def test_the_c_kernels_choose_a_nan_as_pytorch_does():
     x = torch.tensor([[1.0, float("nan")], [3.0, 2.0]]).view(1, 1, 2, 2)
     x_hat, *_ = norm_pool_c.forward(x, torch.ones(1), 1, 1e-5)

@@ -3,17 +3,8 @@
  * All images are (B, H, W, C) and all pooled ones (B, H / 2, W / 2, C); mean, r, v, m, a and the rest of one number a channel
  * are (B, C). A place is 0 to 3: which of its window, in reading order, the max-pool chose. */
 #include <math.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
 
-#if defined(__GNUC__) && defined(__x86_64__) && defined(__GLIBC__) && !defined(__SANITIZE_THREAD__)
-#define FAST __attribute__((target_clones("avx2", "default"))) /* by what a processor can do: "arch=..." asks for its very model */
-#define ALONG static inline __attribute__((always_inline)) /* compiled again for each processor that FAST names */
-#else
-#define FAST
-#define ALONG static inline
-#endif
+#include "lanes.h"
 
 typedef struct {
     int32_t batch, height, width, channels, groups;
@@ -25,10 +16,10 @@ typedef struct {
 #define EACH_CHANNEL for (int c = 0; c < C; c++)
 #endif
 
-enum { MOST = 1024 }; /* channels; norm_pool_compiled.py asks for no more */
+enum { MOST_NORMED = 1024 }; /* channels; norm_pool_c.py asks for no more */
 
 /* The mean over its group of each channel's sum / n. */
-static void group_means(const double *sum, double n, const np_shape *s, double *mean) {
+PART void group_means(const double *sum, double n, const np_shape *s, double *mean) {
     int per = s->channels / s->groups;
     for (int c = 0; c < s->channels; c += per) {
         double total = 0;
@@ -37,13 +28,13 @@ static void group_means(const double *sum, double n, const np_shape *s, double *
     }
 }
 
-ALONG void add_row(double *sum, const float *row, int C) {
+PART void add_row(double *sum, const float *row, int C) {
     EACH_CHANNEL sum[c] += row[c];
 }
 
 /* For each channel the sum over all places of p, and of p q. */
-ALONG void sums(const float *p, const float *q, int height, int width, int C, double *sum, double *products) {
-    float row_sum[MOST], row_products[MOST];
+PART void sums(const float *p, const float *q, int height, int width, int C, double *sum, double *products) {
+    float row_sum[MOST_NORMED], row_products[MOST_NORMED];
     memset(sum, 0, sizeof sum[0] * (size_t)C);
     memset(products, 0, sizeof products[0] * (size_t)C);
     for (int i = 0; i < height; i++) {
@@ -58,10 +49,10 @@ ALONG void sums(const float *p, const float *q, int height, int width, int C, do
     }
 }
 
-FAST void np_forward(const np_shape *s, const float *x, const float *sign, float eps, float *x_hat, uint8_t *place,
+KERNEL(np_forward)(const np_shape *s, const float *x, const float *sign, float eps, float *x_hat, uint8_t *place,
                      float *v, float *mean, float *r) {
     int H = s->height, W = s->width, C = s->channels, h = H / 2, w = W / 2;
-    double n = (double)H * W, sum[MOST], squares[MOST], m[MOST], m2[MOST];
+    double n = (double)H * W, sum[MOST_NORMED], squares[MOST_NORMED], m[MOST_NORMED], m2[MOST_NORMED];
     for (int b = 0; b < s->batch; b++, x += (size_t)H * W * C, v += C, mean += C, r += C) {
         sums(x, x, H, W, C, sum, squares);
         group_means(sum, n, s, m);
@@ -96,7 +87,7 @@ FAST void np_forward(const np_shape *s, const float *x, const float *sign, float
 }
 
 /* out = of_x x + rest + of_u u, and of_g g at the chosen place of each window; u may be null. */
-ALONG void affine_and_scatter(const np_shape *s, const float *x, const float *of_x, const float *rest, const float *u,
+PART void affine_and_scatter(const np_shape *s, const float *x, const float *of_x, const float *rest, const float *u,
                               const float *of_u, const float *g, const float *of_g, const uint8_t *place, float *out) {
     int H = s->height, W = s->width, C = s->channels, h = H / 2, w = W / 2;
     for (int i = 0; i < H; i++) {
@@ -118,11 +109,11 @@ ALONG void affine_and_scatter(const np_shape *s, const float *x, const float *of
     }
 }
 
-FAST void np_backward(const np_shape *s, const float *g, const float *g_v, const float *x, const float *x_hat, const float *v,
+KERNEL(np_backward)(const np_shape *s, const float *g, const float *g_v, const float *x, const float *x_hat, const float *v,
                       const uint8_t *place, const float *mean, const float *r, float *g_x, float *m, float *a) {
     int C = s->channels, h = s->height / 2, w = s->width / 2;
-    double n = (double)s->height * s->width, sum[MOST], products[MOST], m_[MOST], a_[MOST];
-    float of_x[MOST], rest[MOST];
+    double n = (double)s->height * s->width, sum[MOST_NORMED], products[MOST_NORMED], m_[MOST_NORMED], a_[MOST_NORMED];
+    float of_x[MOST_NORMED], rest[MOST_NORMED];
     size_t full = (size_t)s->height * s->width * C, pooled = (size_t)h * w * C;
     for (int b = 0; b < s->batch; b++) {
         sums(g, x_hat, h, w, C, sum, products);
@@ -146,11 +137,11 @@ FAST void np_backward(const np_shape *s, const float *g, const float *g_v, const
     }
 }
 
-FAST void np_twice(const np_shape *s, const float *u, const float *g, const float *x, const float *x_hat, const uint8_t *place,
+KERNEL(np_twice)(const np_shape *s, const float *u, const float *g, const float *x, const float *x_hat, const uint8_t *place,
                    const float *mean, const float *r, const float *m, const float *a, float *d_g, float *d_x) {
     int H = s->height, W = s->width, C = s->channels, h = H / 2, w = W / 2;
-    double n = (double)H * W, sum[MOST], products[MOST], chosen[MOST], mean_u[MOST], mean_ux[MOST], mean_ug[MOST];
-    float row_sum[MOST], of_x[MOST], rest[MOST], of_u[MOST], of_g[MOST], b_[MOST], mu[MOST];
+    double n = (double)H * W, sum[MOST_NORMED], products[MOST_NORMED], chosen[MOST_NORMED], mean_u[MOST_NORMED], mean_ux[MOST_NORMED], mean_ug[MOST_NORMED];
+    float row_sum[MOST_NORMED], of_x[MOST_NORMED], rest[MOST_NORMED], of_u[MOST_NORMED], of_g[MOST_NORMED], b_[MOST_NORMED], mu[MOST_NORMED];
     size_t full = (size_t)H * W * C, pooled = (size_t)h * w * C;
     for (int b = 0; b < s->batch; b++) {
         sums(u, x, H, W, C, sum, products);
