@@ -195,6 +195,7 @@ class Run:
         self.lock()
         try:
             self._check(config, may_differ, before)
+            self._drop_parts()
             if not self.begun():
                 versions = {name: version(name) for name in VERSIONED}
                 versions["python"] = platform.python_version()
@@ -212,6 +213,12 @@ class Run:
             self.config()
         if self.begun():
             self.compare(config, may_differ, before)
+
+    def _drop_parts(self) -> None:
+        """Remove what a killed process that held the lock was writing."""
+        for name in ("config", "metrics", "last", PREVIOUS, "best"):
+            for part in self.path.glob(f".{name}.*.part"):
+                part.unlink()
 
     def begun(self) -> bool:
         """Whether there is a checkpoint."""

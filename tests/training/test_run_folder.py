@@ -258,6 +258,13 @@ def test_a_refused_run_touches_nothing(tmp_path: Path) -> None:
     assert contents(tmp_path) == before
 
 
+def test_what_a_killed_training_was_writing_is_removed(tmp_path: Path) -> None:
+    for name in ("last.safetensors.0123abcd", "best.json.0123abcd", "calibration.json.0123abcd"):
+        (tmp_path / f".{name}.part").write_bytes(b"cut")
+    started(tmp_path).close()  # calibration.json is written without the lock
+    assert [p.name for p in tmp_path.glob(".*.part")] == [".calibration.json.0123abcd.part"]
+
+
 def test_metrics_are_rewound_to_a_checkpoint(tmp_path: Path) -> None:
     run = Run(tmp_path)
     assert run.metrics() == []
