@@ -21,7 +21,6 @@ from pmeta.report.picture import (
     canvas,
     label,
     name_axes,
-    note,
     round_numbers,
     rows_axes,
     save,
@@ -50,7 +49,7 @@ def accuracy_against_memory(results: Sequence[Mapping[str, Any]], path: Path) ->
     """One point with its CI95 for each method that was evaluated, as a picture."""
     points = [
         MethodPoint(
-            r["method"], SHORT[r["method"]], "", r["memory_mb"], r["accuracy"], r["ci95"] or 0.0
+            r["method"], SHORT[r["method"]], r["memory_mb"], r["accuracy"], r["ci95"] or 0.0
         )
         for r in results
     ]
@@ -63,7 +62,6 @@ class MethodPoint(NamedTuple):
     method: str
     label: str
     """Empty where another point has it."""
-    tip: str
     memory_mb: float
     value: float
     ci95: float
@@ -103,13 +101,12 @@ def on_tasks(what: str, tasks: str) -> str:
 def _mark(axes: Axes, p: MethodPoint, x: float, y: float) -> None:
     color, shape = COLORS[p.method], MARKERS[p.method]
     if p.ci95:
-        (bar,) = axes.plot([x, x], [y - p.ci95, y + p.ci95], color=color, lw=2, alpha=0.55)
-        note(bar, class_="ci")
+        axes.plot([x, x], [y - p.ci95, y + p.ci95], color=color, lw=2, alpha=0.55, gid="ci")
     face = LIGHT["card"] if p.hollow else color
     (mark,) = axes.plot(
         [x], [y], shape, color=color, mfc=face, mew=1.6, ms=SIZES.get(shape, 9.0), zorder=4
     )
-    note(mark, p.tip, class_="mark hollow" if p.hollow else "mark")
+    mark.set_gid("hollow" if p.hollow else "mark")
 
 
 def _lead_to_paper(
@@ -120,8 +117,7 @@ def _lead_to_paper(
     for p, (x, y) in zip(points, places, strict=True):
         if p.compared and not p.hollow:
             xs, ys = (x, hollow[p.method][0]), (y, hollow[p.method][1])
-            (line,) = axes.plot(xs, ys, color=COLORS[p.method], lw=1, ls=(0, (1.5, 3)))
-            note(line, class_="to-paper")
+            axes.plot(xs, ys, color=COLORS[p.method], lw=1, ls=(0, (1.5, 3)), gid="to-paper")
 
 
 def _name(
@@ -197,9 +193,7 @@ def _draw_curve(axes: Axes, curve: Curve, dashes: Any, with_band: bool) -> None:
         low, high = ([a + s * c for a, c in zip(scores, ci95, strict=True)] for s in (-1, 1))
         axes.fill_between(tasks, low, high, color=color, alpha=0.13, lw=0)
     axes.plot(tasks, scores, color=color, lw=2, ls=dashes, label=curve.label)
-    for t, a, c in curve.validations:
-        (dot,) = axes.plot([t], [a], "o", color=color, ms=4.8, mew=0)
-        note(dot, f"{curve.label}, {t:,} tasks: {a:.1f} ± {c:.1f}", class_="dot")
+    axes.plot(tasks, scores, "o", color=color, ms=4.8, mew=0, gid="dots")
 
 
 class Bar(NamedTuple):
@@ -222,25 +216,19 @@ def computation(bars: Sequence[Bar]) -> Figure:
     end = most * factor * 1.02 if most > 0 else 1
     rows_axes(axes, len(bars), 0, end, f"{unit}MACs of one step over the support set")
     for i, bar in enumerate(bars):
-        name = axes.text(0, i + 0.4, shorten(bar.label, 48), color=INK, fontsize=12)
-        note(name, class_="name")
-        _draw_bar(axes, bar, i, unit, factor)
+        axes.text(0, i + 0.4, shorten(bar.label, 48), color=INK, fontsize=12, gid="name")
+        _draw_bar(axes, bar, i, factor)
     return figure
 
 
-def _draw_bar(axes: Axes, bar: Bar, row: int, unit: str, factor: float) -> None:
+def _draw_bar(axes: Axes, bar: Bar, row: int, factor: float) -> None:
     """Forward and the rest, where the paper's would end, and the figure behind both."""
     whole, paper = bar.whole * factor, bar.paper * factor
     forward = min(bar.forward * factor, whole)
-    parts = ((0.0, forward, "forward", 0.35), (forward, whole, "backward", 1.0))
-    for start, end, kind, alpha in parts:
-        tip = f"{bar.label}, {kind}: {number(end - start)} {unit}MACs"
-        place = (start, row + 0.5, end - start, 0.36)
-        box(axes, place, COLORS[bar.method], alpha, tip, class_=kind)
+    for start, end, alpha in ((0.0, forward, 0.35), (forward, whole, 1.0)):
+        box(axes, (start, row + 0.5, end - start, 0.36), COLORS[bar.method], alpha)
     if paper:
-        (line,) = axes.plot(
-            [paper, paper], [row + 0.42, row + 0.94], color=INK, lw=1.6, ls=(0, (1.6, 1.2))
-        )
-        note(line, f"the paper: {number(paper)} {unit}MACs", class_="paper-line")
-    figure = beside(axes, number(whole), (max(whole, paper), row + 0.68), (5, 0), va="center")
-    note(figure, class_="name")
+        x, y = [paper, paper], [row + 0.42, row + 0.94]
+        axes.plot(x, y, color=INK, lw=1.6, ls=(0, (1.6, 1.2)), gid="paper-line")
+    at = (max(whole, paper), row + 0.68)
+    beside(axes, number(whole), at, (5, 0), va="center", gid="name")

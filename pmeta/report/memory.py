@@ -93,8 +93,7 @@ def _bands(axes: Axes, walk: Walk, scaled: float) -> None:
     stored = walk.stored_words()
     end, below = len(walk.ops), walk.accumulators
     if below:
-        tip = f"gradients of the updated weights: {bytes_text(below * WORD / MB)}"
-        box(axes, (0, 0, end, below * scaled), LIGHT["sum"], 1, tip)
+        box(axes, (0, 0, end, below * scaled), LIGHT["sum"], 1)
     for i, (op, words) in enumerate(zip(walk.ops, stored, strict=True)):
         if not words:
             continue
@@ -102,7 +101,7 @@ def _bands(axes: Axes, walk: Walk, scaled: float) -> None:
         name = f"input of {op.name}" if op.name else f"bits of {op.kind}"
         size = bytes_text(words * WORD / MB)
         place = (i, below * scaled, end - i, words * scaled)
-        box(axes, place, LIGHT[kind], 1, f"{name}: {size}", class_="band")
+        box(axes, place, LIGHT[kind], 1, "band", ec=LIGHT["card"])
         _inside(axes, place, (f"{name}, {size}", size), kind)
         below += words
 
@@ -123,9 +122,7 @@ def _working(axes: Axes, walk: Walk, scaled: float) -> None:
     """The buffer of each operation, above all that is stored by then."""
     for moment in forward_walk(walk.ops, walk.update, walk.mu_fw, "paper", walk.attention):
         base = (moment.stored + walk.accumulators) * scaled
-        op = walk.ops[moment.op]
-        tip = f"at {op.name or op.kind}: {bytes_text(moment.working * WORD / MB)} to work in"
-        box(axes, (moment.op, base, 1, moment.working * scaled), LIGHT["work"], 1, tip)
+        box(axes, (moment.op, base, 1, moment.working * scaled), LIGHT["work"], 1)
 
 
 def _name_blocks(axes: Axes, ops: Sequence[Op]) -> None:

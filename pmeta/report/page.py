@@ -11,9 +11,9 @@ from pmeta.report.read import Given
 from pmeta.report.reliability import caption, of_training, reliability
 from pmeta.report.run import RunRecord, score_of
 from pmeta.report.setup import KINDS, Card, card, finding, setup_section
-from pmeta.report.steps import evolution, largest_of, moments, shares, step_sizes, update_ratios
+from pmeta.report.steps import evolution, largest_of, moments, shares, strength, update_ratios
 from pmeta.report.tables import difference_picture, differences, entries, notes, score_picture
-from pmeta.report.words import bytes_text, counted, labels, number, unit, with_ci95
+from pmeta.report.words import bytes_text, counted, labels, number, step_size_text, unit, with_ci95
 from pmeta.training.config import ImageConfig
 from pmeta.training.run_folder import usual
 
@@ -113,16 +113,17 @@ def run_steps(run: RunRecord) -> dict[str, Any]:
     assert chosen
     which = "best model" if run.best else "last validation; the layers are not chosen yet"
     largest = largest_of([m["alpha"] for m in run.metrics])
-    sizes = card(
-        f"Step sizes α after {chosen['tasks']:,} tasks",
-        f"Of each layer and step, {which}. A point stands for 0: not updated, nothing stored.",
-        step_sizes(chosen["alpha"], run.layers, largest),
-    )
     history = [
         [m["tasks"], [[float(f"{a:.3g}") for a in row] for row in m["alpha"]]] for m in run.metrics
     ]
     return {
-        "sizes": sizes,
+        "title": f"Step sizes α after {chosen['tasks']:,} tasks",
+        "caption": f"Of each layer and step, {which}. A point stands for 0: not updated, nothing "
+        "stored.",
+        "rows": [
+            (name, [(step_size_text(a), strength(a, largest)) for a in column])
+            for name, *column in zip(run.layers, *chosen["alpha"], strict=True)
+        ],
         "tasks": chosen["tasks"],
         "at": [m["tasks"] for m in run.metrics].index(chosen["tasks"]),
         "history": {"history": history, "largest": largest},

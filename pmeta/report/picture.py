@@ -1,19 +1,16 @@
 """A picture by matplotlib: drawn once, kept as a file or put into the page as SVG."""
 
-import json
 import re
 import warnings
+from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
-from xml.etree.ElementTree import Element, SubElement
 
 import matplotlib
 from markupsafe import Markup
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
@@ -42,9 +39,8 @@ COLORS, MARKERS = ({name: style[i] for name, style in STYLES.items()} for i in (
 apart, and a shape for them and for print."""
 CSS = (Path(__file__).parent / "templates" / "report.css").read_text(encoding="utf-8")
 LIGHT = dict(re.findall(r"--(\w+): (#\w{6})", CSS.partition("@media")[0]))
-"""The page's colours by name. No two are the same: a colour in a picture is found by its value."""
+"""The page's colours by name."""
 INK, FAINT, RULE, ACCENT = (LIGHT[name] for name in ("ink", "faint", "line", "accent"))
-NAMES = {value: f"var(--{name})" for name, value in LIGHT.items()}
 
 
 def canvas(
@@ -120,22 +116,13 @@ def spread(places: Sequence[float], gap: float, low: float, high: float) -> list
     return [found[i] for i in range(len(places))]
 
 
-def note(artist: Artist, tip: str = "", **attributes: str) -> None:
-    """What the pointer is told that rests on a part of a picture, and attributes of it in the page.
-
-    They travel as the part's id, which matplotlib writes and `svg` takes away again.
-    """
-    given = {name.rstrip("_").replace("_", "-"): value for name, value in attributes.items()}
-    artist.set_gid(json.dumps({"tip": _clean(tip), **given}))
-
-
 def box(
-    axes: Axes, place: Sequence[float], color: str, alpha: float, tip: str, **attributes: str
+    axes: Axes, place: Sequence[float], color: str, alpha: float, kind: str = "", ec: str = "none"
 ) -> None:
     """A rectangle at x, y, of a width and a height in the units of the axes."""
     x, y, width, height = place
-    patch = Rectangle((x, y), max(width, 0), max(height, 0), fc=(color, alpha), ec="none", zorder=1)
-    note(axes.add_artist(patch), tip, **attributes)
+    size = max(width, 0), max(height, 0)
+    axes.add_artist(Rectangle((x, y), *size, fc=(color, alpha), ec=ec, lw=0.5, zorder=1, gid=kind))
 
 
 def label(
@@ -144,7 +131,7 @@ def label(
     """A name at a place in points, with a line that leads to its point."""
     right = place[0] >= axes.transData.transform(point)[0]
     leader = {"arrowstyle": "-", "color": color, "lw": 0.8, "shrinkA": 2, "shrinkB": 0}
-    drawn = axes.annotate(
+    axes.annotate(
         shorten(text),
         point,
         place,
@@ -155,8 +142,8 @@ def label(
         color=INK,
         annotation_clip=False,
         arrowprops={**leader, "relpos": (0 if right else 1, 0.5)},
+        gid="name",
     )
-    note(drawn, class_="name")
 
 
 def beside(
@@ -203,86 +190,27 @@ def _clean(text: str) -> str:
     )
 
 
+def rendered(figure: Figure, kind: str = "svg") -> bytes:
+    """A picture as svg or png."""
+    image = BytesIO()
+    with _drawing(figure):
+        figure.savefig(  # tight: a font that is wider than LETTER is not cut off
+            image,
+            format=kind,
+            dpi=200,
+            metadata={"Date": None} if kind == "svg" else None,
+            bbox_inches="tight",
+            pad_inches=0.08,
+        )
+    return image.getvalue()
+
+
 def save(figure: Figure, path: Path) -> None:
     """Write a picture as .png or .svg, whole or not at all."""
-    kind, image = path.suffix[1:], BytesIO()
-    with _drawing(figure):
-        metadata = {"Date": None} if kind == "svg" else None
-        figure.savefig(  # tight: a font that is wider than LETTER is not cut off
-            image, format=kind, dpi=200, metadata=metadata, bbox_inches="tight", pad_inches=0.08
-        )
-    write_atomically(path, image.getvalue())
+    write_atomically(path, rendered(figure, path.suffix[1:]))
 
 
 def svg(figure: Figure, title: str) -> Markup:
-    """A picture for the page: no ids, no fonts and no colours of its own."""
-    image = BytesIO()
-    nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-    with _drawing(figure):
-        figure.savefig(image, format="svg", transparent=True, metadata=nothing)
-    root = ElementTree.fromstring(image.getvalue())
-    markers = {node.get("id"): node.get("d", "") for node in root.iter() if node.get("d")}
-    view = root.get("viewBox", "")
-    picture = Element("svg", {"viewBox": view, "role": "img", "aria-label": _clean(title)})
-    for child in root:
-        _copy(child, picture, markers)
-    return Markup(ElementTree.tostring(picture, encoding="unicode"))
-
-
-def _copy(node: Element, to: Element, markers: dict[str | None, str]) -> None:
-    """A part of matplotlib's SVG, without definitions: a marker stands where it is used."""
-    tag, style = node.tag.rpartition("}")[2], node.get("style", "")
-    given = _attributes(node)
-    if tag in ("defs", "metadata") or (tag == "path" and style == "fill: none"):
-        return
-    if tag == "use":
-        marker = markers[node.get("{http://www.w3.org/1999/xlink}href", "")[1:]]
-        place = f"translate({_short(node.get('x', ''))} {_short(node.get('y', ''))})"
-        SubElement(to, "path", {"d": _short(marker), "transform": place, "style": _style(style)})
-        return
-    inside = to if tag == "g" and not given else SubElement(to, tag, given)
-    inside.text = node.text if tag == "text" else inside.text
-    said = _said(node)
-    if said.get("tip"):
-        SubElement(inside, "title").text = said["tip"]
-    for child in node:
-        _copy(child, inside, markers)
-
-
-def _attributes(node: Element) -> dict[str, str]:
-    """Those that the page needs."""
-    found = {name: value for name, value in _said(node).items() if name != "tip"}
-    for name in ("d", "x", "y"):
-        if name in node.attrib:
-            found[name] = _short(node.attrib[name])
-    if "style" in node.attrib:
-        found["style"] = _style(node.attrib["style"])
-    turned = node.get("transform", "")
-    return (
-        found if turned.startswith("rotate(-0 ") or not turned else {**found, "transform": turned}
-    )
-
-
-def _said(node: Element) -> dict[str, Any]:
-    """What `note` said of a part."""
-    own = node.get("id", "")
-    return json.loads(own) if own.startswith("{") else {}
-
-
-def _short(numbers: str) -> str:
-    """Numbers with two digits behind the point.
-
-    >>> _short("M 54.545455 31.363636 \\nL 5 6.00001 z")
-    'M 54.55 31.36 L 5 6 z'
-    """
-    return re.sub(
-        r"-?\d+\.\d+",
-        lambda found: f"{float(found[0]):.2f}".rstrip("0").rstrip("."),
-        " ".join(numbers.split()),
-    )
-
-
-def _style(style: str) -> str:
-    """With the page's fonts and the page's colours."""
-    style = re.sub(r"font-family: [^;]*;? ?", "", style)
-    return re.sub(r"#[0-9a-f]{6}", lambda found: NAMES.get(found[0], found[0]), style)
+    """A picture for the page; as an image it can do nothing but be seen."""
+    source = f"data:image/svg+xml;base64,{b64encode(rendered(figure)).decode()}"
+    return Markup('<img class="picture" src="{}" alt="{}">').format(source, _clean(title))

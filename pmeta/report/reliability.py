@@ -5,7 +5,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from pmeta.report.picture import ACCENT, FAINT, LIGHT, canvas, name_axes, note, round_numbers
+from pmeta.report.picture import ACCENT, FAINT, LIGHT, canvas, name_axes, round_numbers
 
 
 def reliability(shots: Mapping[str, Any]) -> Figure:
@@ -24,8 +24,7 @@ def reliability(shots: Mapping[str, Any]) -> Figure:
     most = max((count for *_, count in points), default=1)
     for x, y, count in points:
         size = 3 + 9 * (count / most) ** 0.5
-        (mark,) = axes.plot([x], [y], "o", color=ACCENT, mec=LIGHT["card"], ms=size, zorder=4)
-        note(mark, f"{count} queries: {x:.0f} % sure, {y:.0f} % right", class_="mark")
+        axes.plot([x], [y], "o", color=ACCENT, mec=LIGHT["card"], ms=size, zorder=4, gid="mark")
     return figure
 
 

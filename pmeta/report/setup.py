@@ -107,14 +107,12 @@ def points(runs: Sequence[RunRecord]) -> list[MethodPoint]:
     found = []
     for run, label in zip(runs, labels(runs), strict=True):
         if s := run.score:
-            tip = f"{label}: {with_ci95(s)} in {bytes_text(s.memory_mb)} ({s.source})"
             figures = (s.memory_mb, s.value, s.ci95 or 0.0)
-            found.append(MethodPoint(run.method, label, tip, *figures, compared=bool(run.paper)))
+            found.append(MethodPoint(run.method, label, *figures, compared=bool(run.paper)))
     ours = {run.method for run in runs if run.score and run.paper}
     for method, p in papers(runs).items():
         label = "" if method in ours else SHORT[method]
-        tip = f"the paper's {ALL[method].title}: {p.value:g} in {p.memory_mb:g} MB"
-        found.append(MethodPoint(method, label, tip, p.memory_mb, p.value, 0.0, hollow=True))
+        found.append(MethodPoint(method, label, p.memory_mb, p.value, 0.0, hollow=True))
     return found
 
 

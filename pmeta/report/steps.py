@@ -31,12 +31,12 @@ MOMENTS, ABREAST = 8, 4
 
 def step_sizes(alpha: Matrix, layers: Sequence[str], largest: float = 0.0) -> Figure:
     """alpha_l^k, the more colour the larger, as a share of the largest there is."""
-    return _heat_map(alpha, layers, largest or largest_of([alpha]), step_size_text, "step size")
+    return _heat_map(alpha, layers, largest or largest_of([alpha]), step_size_text)
 
 
 def shares(ratios: Matrix, layers: Sequence[str]) -> Figure:
     """The share of the weights of each layer that each step updates."""
-    return _heat_map(ratios, layers, 1.0, share_text, "updated share")
+    return _heat_map(ratios, layers, 1.0, share_text)
 
 
 def largest_of(alphas: Sequence[Matrix]) -> float:
@@ -46,7 +46,7 @@ def largest_of(alphas: Sequence[Matrix]) -> float:
 
 
 def _heat_map(
-    matrix: Matrix, layers: Sequence[str], largest: float, show: Callable[[float], str], what: str
+    matrix: Matrix, layers: Sequence[str], largest: float, show: Callable[[float], str]
 ) -> Figure:
     """Layers down, steps across; the more colour the larger, and grey at zero."""
     left = 8 + LETTER * max(map(len, layers))
@@ -61,10 +61,9 @@ def _heat_map(
     for l, name in enumerate(layers):
         row_label(axes, l + 0.5, name)
         for k, row in enumerate(matrix):
-            tip = f"{what} of {name} at step {k + 1}: {row[l]:.4g}"
             place = (k + 1 / width, l + 1 / cell, 1 - 2 / width, 1 - 2 / cell)
-            box(axes, place, *_color(row[l], largest), tip, class_="heat", data_kl=f"{k},{l}")
-            ink = INK if _strength(row[l], largest) <= 0.7 else LIGHT["page"]
+            box(axes, place, *_color(row[l], largest))
+            ink = INK if strength(row[l], largest) <= 0.7 else LIGHT["page"]
             color = ink if row[l] > 0 else FAINT
             middle = (k + 0.5, l + 0.52)
             axes.text(
@@ -82,10 +81,10 @@ def _plain(axes: Axes, across: float, down: float) -> None:
 
 def _color(value: float, largest: float) -> tuple[str, float]:
     """The more colour the larger, and grey at zero."""
-    return (ACCENT, _strength(value, largest)) if value > 0 else (RULE, 0.5)
+    return (ACCENT, strength(value, largest)) if value > 0 else (RULE, 0.5)
 
 
-def _strength(value: float, largest: float) -> float:
+def strength(value: float, largest: float) -> float:
     """Opacity: by the square root, so that small step sizes do not look like zero."""
     return 0.1 + 0.9 * min(value / largest, 1.0) ** 0.5 if value > 0 else 0.0
 

@@ -12,7 +12,6 @@ from pmeta.report.picture import (
     LIGHT,
     around,
     canvas,
-    note,
     row_label,
     rows_axes,
 )
@@ -143,11 +142,7 @@ def _dots(rows: list[Row], label: str, zero: bool = False) -> Figure:
 def _dot_line(axes: Axes, row: Row, y: float) -> None:
     if row.ours is not None:
         ends = [row.ours - row.ci95, row.ours + row.ci95]
-        (bar,) = axes.plot(ends, [y, y], color=ACCENT, lw=2, alpha=0.55)
-        note(bar, class_="ci")
-    for value, face, whose in ((row.paper, LIGHT["card"], "paper"), (row.ours, ACCENT, "ours")):
+        axes.plot(ends, [y, y], color=ACCENT, lw=2, alpha=0.55, gid="ci")
+    for value, face, kind in ((row.paper, LIGHT["card"], "hollow"), (row.ours, ACCENT, "mark")):
         if value is not None:
-            (dot,) = axes.plot([value], [y], "o", color=ACCENT, mfc=face, mew=1.6, ms=8)
-            ci95 = f" ± {row.ci95:.2f}" if whose == "ours" else ""
-            kind = "mark hollow" if whose == "paper" else "mark"
-            note(dot, f"{row.label}, {whose}: {value:.2f}{ci95}", class_=kind)
+            axes.plot([value], [y], "o", color=ACCENT, mfc=face, mew=1.6, ms=8, gid=kind)

@@ -1,6 +1,7 @@
 """Small run folders and results, written by what writes the real ones."""
 
 import dataclasses
+from base64 import b64decode
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,11 @@ def run_of(path: Path, config: ImageConfig | RLConfig = MINI, **changes: Any) ->
     own = {key: value for key, value in changes.items() if key in settings}
     rest = {key: value for key, value in changes.items() if key not in settings}
     return read_run(write_run(path, dataclasses.replace(config, **own), **rest), [])
+
+
+def inside(picture: str) -> str:
+    """The SVG in an image of the page."""
+    return b64decode(picture.partition("base64,")[2].partition('"')[0]).decode()
 
 
 def evaluation(**changes: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from PIL import Image
 from pmeta.method.methods import METHODS
 from pmeta.report import figures
 from pmeta.report.figures import Bar, Curve, MethodPoint, computation, learning_curves
-from pmeta.report.picture import COLORS, svg
+from pmeta.report.picture import COLORS, rendered
 from tests.helpers.report_folders import write_run
 
 
@@ -36,9 +36,8 @@ def is_picture(path: Path) -> bool:
 
 
 def parts(picture: matplotlib.figure.Figure, kind: str) -> list[Any]:
-    """The lines that have a class."""
-    lines = picture.axes[0].lines
-    return [line for line in lines if f'"class": "{kind}"' in (line.get_gid() or "")]
+    """The lines of a kind."""
+    return [line for line in picture.axes[0].lines if line.get_gid() == kind]
 
 
 def named(picture: matplotlib.figure.Figure) -> list[str]:
@@ -70,19 +69,16 @@ def test_accuracy_against_memory(tmp_path: Path, drawn: list[matplotlib.figure.F
 def test_the_place_of_a_mark_is_its_figures() -> None:
     """Twice the memory is twice as far from zero; more accuracy is higher up."""
     points = [
-        MethodPoint("pmeta", "a", "", 1.0, 30.0, 1.0),
-        MethodPoint("pmeta", "b", "", 2.0, 40.0, 1.0),
+        MethodPoint("pmeta", "a", 1.0, 30.0, 1.0),
+        MethodPoint("pmeta", "b", 2.0, 40.0, 1.0),
     ]
     picture = figures.score_against_memory(points, "accuracy")
     axes = picture.axes[0]
     (zero, _), (xa, ya), (xb, yb) = axes.transData.transform([(0, 30), (1, 30), (2, 40)])
     assert xb - zero == pytest.approx(2 * (xa - zero))
     assert yb > ya
-    shown = svg(picture, "x")
     for mark, (x, y) in zip(parts(picture, "mark"), ((xa, ya), (xb, yb)), strict=True):
         assert axes.transData.transform(mark.get_xydata())[0].tolist() == pytest.approx([x, y])
-        place = f"translate({x:.2f} {250 - y:.2f}".replace(".00", "")
-        assert place.rstrip("0") in shown
 
 
 def test_learning_curves(tmp_path: Path, drawn: list[matplotlib.figure.Figure]) -> None:
@@ -101,7 +97,7 @@ def test_a_run_before_its_layers_are_chosen_has_only_a_curve(tmp_path: Path) -> 
     assert not (tmp_path / "run" / "step_sizes.png").exists()
 
 
-def test_a_curve_has_a_dot_with_its_figures_for_every_validation() -> None:
+def test_a_curve_has_a_dot_for_every_validation() -> None:
     curves = [
         figures.curve_of(
             "pmeta",
@@ -114,36 +110,29 @@ def test_a_curve_has_a_dot_with_its_figures_for_every_validation() -> None:
         Curve("maml", "MAML", []),
     ]
     picture = learning_curves(curves)
-    assert [dot.get_xydata().tolist() for dot in parts(picture, "dot")] == [
-        [[10, 20]],
-        [[1200, 32]],
-    ]
+    (dots,) = parts(picture, "dots")
+    assert dots.get_xydata().tolist() == [[10, 20], [1200, 32]]
     assert named(picture) == ["p-Meta"]
-    shown = svg(picture, "x")
-    assert "<title>p-Meta, 1,200 tasks: 32.0 ± 1.5</title>" in shown
-    assert "<title>p-Meta, 10 tasks: 20.0 ± 0.0</title>" in shown
-    assert "accuracy on validation tasks (%)" in shown
+    assert b"accuracy on validation tasks (%)" in rendered(picture)
 
 
 def test_runs_of_one_method_have_lines_of_their_own() -> None:
     curves = [Curve("pmeta", name, [(1, 2.0, 0.0), (2, 3.0, 0.0)]) for name in "abc"]
-    shown = svg(learning_curves(curves), "x")
+    shown = rendered(learning_curves(curves)).decode()
     assert len(set(re.findall("stroke-dasharray: [^;]*", shown))) == 2  # and one is whole
 
 
 def test_policies_have_returns() -> None:
     curve = figures.curve_of("pmeta", "x", [{"tasks": 1, "val_after": -3.0, "val_ci95": 1.0}])
     assert curve.validations == [(1, -3.0, 1.0)]
-    assert "return on validation tasks<" in svg(learning_curves([curve], "return"), "x")
+    assert b"return on validation tasks<" in rendered(learning_curves([curve], "return"))
 
 
 def test_computation_splits_a_step_in_forward_and_the_rest() -> None:
     picture = computation([Bar("maml", "MAML", 0.144, 0.387, 0.39), Bar("pmeta", "x", 0.1, 0.2, 0)])
-    shown = svg(picture, "x")
-    assert "<title>MAML, forward: 144 MMACs</title>" in shown
-    assert "<title>MAML, backward: 243 MMACs</title>" in shown
-    assert "<title>the paper: 390 MMACs</title>" in shown
-    assert len(parts(picture, "paper-line")) == 1
+    (paper,) = parts(picture, "paper-line")
+    assert paper.get_xdata() == pytest.approx([390, 390])
+    assert picture.axes[0].get_xlabel() == "MMACs of one step over the support set"
     widths = [patch.get_width() for patch in picture.axes[0].patches]  # type: ignore[attr-defined]
     assert widths == pytest.approx([144, 243, 100, 100])
     assert named(picture) == ["MAML", "387", "x", "200"]
@@ -151,9 +140,7 @@ def test_computation_splits_a_step_in_forward_and_the_rest() -> None:
 
 @pytest.mark.parametrize("size", [0.0, -3.0, 1e-12, 1e17])
 def test_odd_figures_are_drawn_all_the_same(size: float) -> None:
-    picture = figures.score_against_memory(
-        [MethodPoint("pmeta", "a", "", size, size, abs(size))], "x"
-    )
-    assert svg(picture, "x")
-    assert svg(computation([Bar("pmeta", "a", size, size, size)]), "x")
-    assert svg(learning_curves([Curve("pmeta", "a", [(0, size, 0.0)])]), "x")
+    picture = figures.score_against_memory([MethodPoint("pmeta", "a", size, size, abs(size))], "x")
+    assert rendered(picture)
+    assert rendered(computation([Bar("pmeta", "a", size, size, size)]))
+    assert rendered(learning_curves([Curve("pmeta", "a", [(0, size, 0.0)])]))

@@ -1,6 +1,7 @@
 """The page: everything that was given is in it, and nothing in it is markup that should be text."""
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,10 @@ def test_a_run_in_the_page(tmp_path: Path) -> None:
     assert '<div class="usual">n_way: <span>5</span></div>' in shown
     assert '<label class="slider" hidden>' in shown  # until the script shows it
     assert '{"history":[[400,' in shown
+    row = re.search(r"<tr><th>fc</th>(.*?)</tr>", shown, re.S)
+    assert row
+    assert re.findall(r">([^<]+)</td>", row[1]) == [".030", ".060", ".090", ".120", ".150"]
+    assert shown.count(">·</td>") == 35
     assert "<details open>" in shown
 
 

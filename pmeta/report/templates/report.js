@@ -1,4 +1,4 @@
-// The slider of each picture of step sizes: the picture as it was at that validation.
+// The slider of each table of step sizes: the table as it was at that validation.
 for (const box of document.querySelectorAll(".alpha")) {
   const slider = box.querySelector("input")
   if (!slider) continue
@@ -8,17 +8,14 @@ for (const box of document.querySelectorAll(".alpha")) {
   slider.addEventListener("input", () => {
     const [tasks, alpha] = history[slider.value]
     box.querySelector("output").textContent = tasks.toLocaleString("en") + " tasks"
-    for (const cell of box.querySelectorAll("[data-kl]")) {
-      const [k, l] = cell.dataset.kl.split(","), a = alpha[k][l]
-      const strength = a > 0 ? 0.1 + 0.9 * Math.sqrt(a / largest) : 0.5
-      const tip = cell.querySelector("title"), shape = cell.querySelector("path").style
-      const label = cell.nextElementSibling
-      shape.fill = a > 0 ? "var(--accent)" : "var(--line)"
-      shape.fillOpacity = strength
-      tip.textContent = tip.textContent.replace(/: .*/, ": " + a)
-      label.textContent = show(a)
-      label.style.fill = a <= 0 ? "var(--faint)" : strength > 0.7 ? "var(--page)" : "var(--ink)"
-    }
+    box.querySelectorAll("tr:has(td)").forEach((row, l) => {
+      row.querySelectorAll("td").forEach((cell, k) => {
+        const a = alpha[k][l], strength = a > 0 ? 0.1 + 0.9 * Math.sqrt(a / largest) : 0
+        cell.textContent = show(a)
+        cell.style.setProperty("--s", strength)
+        cell.className = strength > 0.7 ? "strong" : ""
+      })
+    })
   })
   box.querySelector(".slider").hidden = false
 }
