@@ -1,7 +1,7 @@
 """The command `pmeta data`."""
 
-import csv
 import json
+import pickle
 import re
 import subprocess
 import sys
@@ -107,13 +107,10 @@ def test_pictures_need_no_torch():
 
 
 def test_import_ends_with_what_was_made(tmp_path, capsys):
-    (tmp_path / "images").mkdir()
-    with open(tmp_path / "train.csv", "w", newline="") as file:
-        rows = csv.writer(file)
-        rows.writerows([["filename", "label"], ["1.png", "n01"], ["2.png", "n02"]])
-    for i in (1, 2):
-        Image.new("RGB", (4, 4)).save(tmp_path / "images" / f"{i}.png")
-    assert main(["data", "import", "miniimagenet-csv", str(tmp_path), str(tmp_path / "dst")]) == 0
+    content = {"image_data": np.zeros((2, 4, 4, 3), np.uint8), "class_dict": {"a": [0], "b": [1]}}
+    (tmp_path / "mini-imagenet-cache-train.pkl").write_bytes(pickle.dumps(content, 2))
+    given = ["miniimagenet-pickle", str(tmp_path), str(tmp_path / "dst")]
+    assert main(["data", "import", *given]) == 0
     assert capsys.readouterr().out.startswith(
         "train   2 classes, 2 images (1 each)\nval     0 classes"
     )

@@ -1,6 +1,5 @@
 """Each importer on a small source in the true format; a killed import is taken up again."""
 
-import csv
 import io
 import json
 import pickle
@@ -14,7 +13,7 @@ import pytest
 from PIL import Image
 
 from pmeta.data.importers import KINDS, import_data
-from pmeta.data.importers.cifar100 import CIFAR_FS, FC100
+from pmeta.data.importers.cifar100 import CIFAR_FS
 from pmeta.data.importers.omniglot import CHARACTERS
 from pmeta.data.importers.write import Picture, write_pictures
 from pmeta.data.sources import group, list_members, scan
@@ -71,51 +70,8 @@ def test_miniimagenet_pickles_of_another_kind_are_refused(tmp_path):
         ValueError, match=r"image_data of .*train\.pkl must be an \(N, H, W, 3\) array of uint8"
     ):
         import_data("miniimagenet-pickle", tmp_path, tmp_path / "dst")
-    with pytest.raises(ValueError, match=r"has none of train\.csv, val\.csv, test\.csv"):
-        import_data("miniimagenet-csv", tmp_path, tmp_path / "dst")
-
-
-def mini_csv(src: Path) -> None:
-    (src / "images").mkdir(parents=True)
-    for split, label in (("train", "n01"), ("train", "n02"), ("val", "n03"), ("test", "n04")):
-        new = not (src / f"{split}.csv").exists()
-        with open(src / f"{split}.csv", "a", newline="") as file:
-            rows = csv.writer(file)
-            if new:
-                rows.writerow(["filename", "label"])
-            for i in range(2):
-                rows.writerow([f"{label}{i:08}.jpg", label])
-                (src / "images" / f"{label}{i:08}.jpg").write_bytes(picture(i, kind="jpeg"))
-
-
-def test_miniimagenet_csv(tmp_path):
-    mini_csv(tmp_path / "src")
-    import_data("miniimagenet-csv", tmp_path / "src", tmp_path / "dst")
-    assert layout(tmp_path / "dst") == {
-        ("test", "n04"): 2,
-        ("train", "n01"): 2,
-        ("train", "n02"): 2,
-        ("val", "n03"): 2,
-    }
-    assert (tmp_path / "dst/train/n01/n0100000001.jpg").read_bytes() == picture(1, kind="jpeg")
-
-
-@pytest.mark.parametrize("name", ["missing.jpg", "../train.csv", "/etc/passwd", ""])
-def test_miniimagenet_csv_takes_only_what_is_in_images(tmp_path, name):
-    mini_csv(tmp_path / "src")
-    with open(tmp_path / "src/val.csv", "a", newline="") as file:
-        csv.writer(file).writerow([name, "n09"])
-    with pytest.raises(
-        ValueError, match=r"1 of the 3 images in .*val\.csv are not in .*images, first"
-    ):
-        import_data("miniimagenet-csv", tmp_path / "src", tmp_path / "dst")
-    assert not (tmp_path / "dst").exists()
-
-
-def test_miniimagenet_csv_with_other_columns(tmp_path):
-    (tmp_path / "train.csv").write_text("file,class\na,b\n")
-    with pytest.raises(ValueError, match=r"train\.csv must begin with the line filename,label"):
-        import_data("miniimagenet-csv", tmp_path, tmp_path / "dst")
+    with pytest.raises(ValueError, match=r"has none of mini-imagenet-cache-train\.pkl, mini-"):
+        import_data("miniimagenet-pickle", tmp_path / "dst.partial", tmp_path / "dst")
 
 
 def tiered(src: Path, split: str, labels: list[int], names: list[str]) -> None:
@@ -360,21 +316,8 @@ def test_cifar_fs(tmp_path, packed):
     assert np.array_equal(image.transpose(2, 0, 1).ravel(), batch[b"data"][0])
 
 
-def test_fc100_keeps_superclasses_together(tmp_path):
-    import_data("fc100", cifar100(tmp_path, packed=False), tmp_path / "dst")
-    assert count(tmp_path / "dst") == {"train": 60, "val": 20, "test": 20}
-    found = layout(tmp_path / "dst")
-    for split, names in (
-        ("test", "baby boy girl man woman"),
-        ("val", "bear leopard lion tiger wolf"),
-    ):
-        assert all((split, name) in found for name in names.split())
-    assert ("train", "aquarium_fish") in found
-
-
 def test_the_lists_of_cifar_have_their_published_sizes():
     assert [len(names.split()) for names in CIFAR_FS.values()] == [16, 20]
-    assert [len(names.split()) for names in FC100.values()] == [4, 4]
 
 
 def test_cifar_100_that_is_not_whole(tmp_path):
@@ -383,23 +326,31 @@ def test_cifar_100_that_is_not_whole(tmp_path):
     with pytest.raises(
         ValueError, match=r"test is missing: give the folder cifar-100-python or its \.tar\.gz"
     ):
-        import_data("fc100", tmp_path / "cifar-100-python", tmp_path / "dst")
+        import_data("cifar-fs", tmp_path / "cifar-100-python", tmp_path / "dst")
     src.write_bytes(src.read_bytes()[:1000])
     with pytest.raises(
         ValueError, match=r"cannot read .*: give cifar-100-python\.tar\.gz or the folder in it"
     ):
-        import_data("fc100", src, tmp_path / "dst")
+        import_data("cifar-fs", src, tmp_path / "dst")
     with tarfile.open(tmp_path / "other.tar.gz", "w:gz") as tar:
         tar.add(tmp_path / "cifar-100-python/meta", "cifar-100-python/meta")
     with pytest.raises(ValueError, match=r"has no train, test: give cifar-100-python\.tar\.gz"):
-        import_data("fc100", tmp_path / "other.tar.gz", tmp_path / "dst")
+        import_data("cifar-fs", tmp_path / "other.tar.gz", tmp_path / "dst")
     meta = {"fine_label_names": ["cat"], "coarse_label_names": ["pets"]}
     (tmp_path / "cifar-100-python/meta").write_bytes(pickle.dumps(meta))
     (tmp_path / "cifar-100-python/test").write_bytes(
         (tmp_path / "cifar-100-python/train").read_bytes()
     )
     with pytest.raises(ValueError, match="is not CIFAR-100: its classes lack baby, beaver, bed"):
-        import_data("fc100", tmp_path / "cifar-100-python", tmp_path / "dst")
+        import_data("cifar-fs", tmp_path / "cifar-100-python", tmp_path / "dst")
+
+
+@pytest.mark.parametrize("data", [[[0] * 3072], np.zeros((1, 3072)), None])
+def test_cifar_100_without_an_array_of_bytes(tmp_path, data):
+    src, part = cifar100(tmp_path, packed=False), {"data": data, "fine_labels": [0]}
+    (src / "train").write_bytes(pickle.dumps(part, 2))
+    with pytest.raises(ValueError, match="data of its train is no array of uint8"):
+        import_data("cifar-fs", src, tmp_path / "dst")
 
 
 def test_a_hostile_pickle_in_a_data_set_does_not_run(tmp_path):
@@ -446,7 +397,7 @@ def test_unknown_kinds_and_missing_sources_are_named(tmp_path):
         match=r"nowhere is not there; for cub give the CUB_200_2011 or CUB_200_2011\.tgz",
     ):
         import_data("cub", tmp_path / "nowhere", tmp_path / "dst")
-    assert len(KINDS) == 8
+    assert len(KINDS) == 6
 
 
 def three(fail_after: int | None = None, made: list[str] | None = None):

@@ -1,6 +1,5 @@
 """Pickles of arrays are read; a pickle that asks for anything else does not run."""
 
-import collections
 import io
 import os
 import pickle
@@ -27,15 +26,13 @@ CONTENT = {
     "no axes": np.array(5),
     "many": [np.float32(2.5), np.int64(7), 1, -3.5, "x", b"y", b"", None, True],
     "nested": {"a": [(1, 2), {"b": np.ones(2, bool)}]},
-    "ordered": collections.OrderedDict(z=1, a=2),
-    "set": {1, 2},
 }
 
 
 def assert_same(got, want):
     if isinstance(want, np.ndarray):
         assert isinstance(got, np.ndarray)
-        assert got.dtype == want.dtype
+        assert got.dtype.newbyteorder("=") == want.dtype.newbyteorder("=")
         assert np.array_equal(got, want)
     elif isinstance(want, dict):
         assert list(got) == list(want)
@@ -168,9 +165,17 @@ def test_the_hostile_pickles_of_this_test_do_run_elsewhere(tmp_path):
             b"cnumpy\ndtype\n(Vu1\nI0\nI1\ntR(I3\nVx\nNNNI-1\nI-1\nI0\ntb.",
             "numpy arrays of byte order 'x'",
         ),
-        (b"cnumpy\nndarray\n.", "an object of type function"),
-        (b"\x80\x02" + b"]" * 40 + b"a" * 39 + b".", "containers more than 20 deep"),
-        (b"\x80\x02]q\x00h\x00a.", "containers more than 20 deep"),  # a list that holds itself
+        (b"cnumpy\ndtype\n(VS0\nI0\nI1\ntR.", "numpy arrays of kind 'S0'"),
+        (
+            b"cnumpy.core.multiarray\n_reconstruct\n(tR(I1\n(I-2\nI-2\ntNI00\nS'abcd'\ntb.",
+            "numpy arrays of shape (-2, -2)",
+        ),
+        (
+            b"cnumpy.core.multiarray\n_reconstruct\n(tR(I1\n(I4\ntS'u1'\nI00\nS'abcd'\ntb.",
+            "numpy arrays without a plain type",
+        ),
+        (b"ccollections\nOrderedDict\n(tR.", "collections.OrderedDict"),
+        (b"c__builtin__\nset\n(lR.", "__builtin__.set"),
     ],
 )
 def test_every_other_way_in_is_closed(data, what):
@@ -193,7 +198,7 @@ def test_a_pickle_cannot_change_what_the_next_one_gets():
         b"hello",
         pickle.dumps(CONTENT)[:-20],
         b"\x80\x04P1\n.",
-        b"cnumpy.core.multiarray\n_reconstruct\n(tR.",
+        b"cnumpy.core.multiarray\n_reconstruct\n(tRNb.",
     ],
 )
 def test_a_broken_pickle_is_named(data):
@@ -205,7 +210,7 @@ def test_a_broken_pickle_is_named(data):
 
 def test_an_array_smaller_than_it_says_is_refused():
     data = pickle.dumps(np.zeros(4, np.uint8), 2).replace(b"K\x04\x85", b"K\x40\x85")
-    with pytest.raises(ValueError, match=r"not a readable pickle .*reshape"):
+    with pytest.raises(ValueError, match=r"not a readable pickle .*buffer size"):
         load(data)
 
 
@@ -239,22 +244,11 @@ def test_shared_references_stay_shared():
     assert value == [0] * 16
 
 
-def test_a_list_in_itself_is_refused():
-    value: list[object] = []
-    value.extend([value] * 16)
-    with pytest.raises(ValueError, match=r"^x\.pkl asks for"):
-        load(pickle.dumps(value, 2))
-
-
 def test_too_many_items_are_refused(monkeypatch):
     monkeypatch.setattr(pickles, "MOST_ITEMS", 100)
     assert len(load(pickle.dumps([0] * 20))) == 20
     with pytest.raises(ValueError, match=r"asks for more than 100 operations, more than any data"):
         load(pickle.dumps([0] * 200))
-    looped: list[object] = []
-    looped.extend([looped] * 16)  # counted again at every turn
-    with pytest.raises(ValueError, match=r"asks for more than 100 items, .*do not trust it"):
-        load(pickle.dumps(looped, 2))
 
 
 @pytest.mark.parametrize("place", [b"r\xff\xff\xff\x7f", b"p2147483647\n"])

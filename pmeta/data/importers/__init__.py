@@ -11,14 +11,9 @@ from pmeta.data.importers.write import Picture, write_pictures
 
 KINDS = {  # name: (module:function, pictures in the whole set, what SRC is)
     "miniimagenet-pickle": (
-        "miniimagenet:from_pickles",
+        "miniimagenet:pictures",
         60_000,
         "folder of mini-imagenet-cache-{train,val,test}.pkl",
-    ),
-    "miniimagenet-csv": (
-        "miniimagenet:from_csv",
-        60_000,
-        "folder of {train,val,test}.csv and images/",
     ),
     "tieredimagenet": (
         "tieredimagenet:pictures",
@@ -31,8 +26,7 @@ KINDS = {  # name: (module:function, pictures in the whole set, what SRC is)
         32_460,
         "folder of images_background.zip and images_evaluation.zip",
     ),
-    "cifar-fs": ("cifar100:cifar_fs", 60_000, "cifar-100-python or cifar-100-python.tar.gz"),
-    "fc100": ("cifar100:fc100", 60_000, "cifar-100-python or cifar-100-python.tar.gz"),
+    "cifar-fs": ("cifar100:pictures", 60_000, "cifar-100-python or cifar-100-python.tar.gz"),
     "sp-sw-har": ("sp_sw_har:recordings", 446, "folder DATA of sXX/sXX_YY_{sp,sw}.csv"),
 }
 RECORDINGS = ("sp-sw-har",)
@@ -53,7 +47,10 @@ def import_data(kind: str, src: Path, dst: Path) -> None:
     )
     try:
         write_pictures(read(src), kind, src, dst, total)
-    except (TypeError, LookupError, AttributeError, ArithmeticError, MemoryError) as error:
+    except (
+        *(TypeError, LookupError, AttributeError, ArithmeticError, MemoryError),
+        SystemError,  # by numpy, of strings with characters that are none
+    ) as error:
         reason = f"{type(error).__name__}: {one_line(error)}"
         raise ValueError(
             f"{src} is not {kind} as it was published ({reason}): copy it again."

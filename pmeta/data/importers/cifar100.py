@@ -1,9 +1,9 @@
-"""CIFAR-FS (Bertinetto et al. 2019) and FC100 (Oreshkin et al. 2018), from CIFAR-100."""
+"""CIFAR-FS (Bertinetto et al. 2019), from CIFAR-100."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,56 +20,31 @@ CIFAR_FS = {
     "test": "baby bed bicycle chimpanzee fox leopard man pickup_truck plain poppy rocket rose snail"
     " sweet_pepper table telephone wardrobe whale woman worm",
 }
-# 12, 4 and 4 of the 20 superclasses, with 5 classes each: no kind of thing is in two splits.
-FC100 = {
-    "val": "large_carnivores large_omnivores_and_herbivores non-insect_invertebrates small_mammals",
-    "test": "aquatic_mammals insects medium_mammals people",
-}
 PART_BYTES = 2**28
 """At most; the training part has 155 MB."""
 NEEDED = {
-    "meta": ("fine_label_names", "coarse_label_names"),
-    "train": ("data", "fine_labels", "coarse_labels"),
-    "test": ("data", "fine_labels", "coarse_labels"),
+    "meta": ("fine_label_names",),
+    "train": ("data", "fine_labels"),
+    "test": ("data", "fine_labels"),
 }
 
 
-def cifar_fs(src: Path) -> Iterator[Picture]:
-    return _pictures(src, lambda fine, coarse: _split_of(fine, CIFAR_FS))
-
-
-def fc100(src: Path) -> Iterator[Picture]:
-    return _pictures(src, lambda fine, coarse: _split_of(coarse, FC100))
-
-
-def _split_of(name: str, lists: dict[str, str]) -> str:
-    return next((split for split, names in lists.items() if name in names.split()), "train")
-
-
-def _pictures(src: Path, split_of: Callable[[str, str], str]) -> Iterator[Picture]:
+def pictures(src: Path) -> Iterator[Picture]:
     """All 600 images of a class, those of CIFAR-100's training part and those of its test part."""
     files = _read(src)
-    meta = files["meta"]
-    fine, coarse = (
-        [text(name) for name in meta[f"{kind}_label_names"]] for kind in ("fine", "coarse")
-    )
-    _check_names(src, fine, coarse)
+    names = [text(name) for name in files["meta"]["fine_label_names"]]
+    split_of = {name: split for split, listed in CIFAR_FS.items() for name in listed.split()}
+    missing = sorted(set(split_of) - set(names))
+    if missing:
+        raise ValueError(f"{src} is not CIFAR-100: its classes lack {', '.join(missing[:3])}.")
     for part in ("train", "test"):
-        batch = files[part]
-        images = (
-            np.asarray(batch["data"], dtype=np.uint8).reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
-        )
-        labels = zip(batch["fine_labels"], batch["coarse_labels"], strict=True)
-        for i, (image, (f, c)) in enumerate(zip(images, labels, strict=True)):
-            split, pixels = split_of(fine[f], coarse[c]), np.ascontiguousarray(image)
-            yield Picture(split, fine[f], f"{part}_{i:05}.png", pixels)
-
-
-def _check_names(src: Path, fine: list[str], coarse: list[str]) -> None:
-    for have, lists, what in ((fine, CIFAR_FS, "classes"), (coarse, FC100, "superclasses")):
-        missing = sorted(set(" ".join(lists.values()).split()) - set(have))
-        if missing:
-            raise ValueError(f"{src} is not CIFAR-100: its {what} lack {', '.join(missing[:3])}.")
+        data, labels = files[part]["data"], files[part]["fine_labels"]
+        if not isinstance(data, np.ndarray) or data.dtype != np.uint8:
+            raise ValueError(f"{src} is not CIFAR-100: data of its {part} is no array of uint8.")
+        images = data.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+        for i, (image, label) in enumerate(zip(images, labels, strict=True)):
+            name, pixels = names[label], np.ascontiguousarray(image)
+            yield Picture(split_of.get(name, "train"), name, f"{part}_{i:05}.png", pixels)
 
 
 def _read(src: Path) -> dict[str, Any]:

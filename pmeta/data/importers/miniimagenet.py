@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from pmeta.data.importers.pickles import by_name, load_dict
 from pmeta.data.importers.write import Picture, files_of_splits
 
 
-def from_pickles(src: Path) -> Iterator[Picture]:
+def pictures(src: Path) -> Iterator[Picture]:
     """mini-imagenet-cache-<split>.pkl: {"image_data": (N, 84, 84, 3) uint8, "class_dict": {class:
     rows}}."""
     for split, path in files_of_splits(src, "mini-imagenet-cache-{}.pkl").items():
@@ -28,28 +27,3 @@ def from_pickles(src: Path) -> Iterator[Picture]:
         for name, rows in sorted(by_name(content["class_dict"]).items()):
             for row in rows:
                 yield Picture(split, name, f"{name}_{int(row):05}.png", images[int(row)])
-
-
-def from_csv(src: Path) -> Iterator[Picture]:
-    """<split>.csv with the columns filename and label, as Ravi & Larochelle published them, and
-    images/<filename>."""
-    for split, path in files_of_splits(src, "{}.csv").items():
-        with open(path, newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
-        if not rows or not {"filename", "label"} <= set(rows[0]):
-            raise ValueError(
-                f"{path} must begin with the line filename,label and have a line for each image."
-            )
-        names = [row["filename"] or "" for row in rows]
-        missing = [
-            name
-            for name in names
-            if Path(name).name != name or not (src / "images" / name).is_file()
-        ]
-        if missing:
-            raise ValueError(
-                f"{len(missing)} of the {len(rows)} images in {path} are not in {src / 'images'}, "
-                f"first {missing[0]}."
-            )
-        for row, name in zip(rows, names, strict=True):
-            yield Picture(split, row["label"] or "", name, (src / "images" / name).read_bytes())

@@ -1,10 +1,9 @@
 """Pickles that hold numpy arrays and plain containers, read without running anything they ask for.
 
-A pickle is a program that may call whatever it can name. Here it can name a handful of things, and
-gets stand-ins written in Python for them: not even numpy's own unpickling code sees the file's
-bytes before they have been checked.
-A few bytes can also ask for containers that all hold each other, or for copies of a long string
-again and again; what is made of a pickle is therefore limited.
+A pickle is a program that may call whatever it can name. Here it can name seven things (ADMITTED),
+and gets stand-ins for them that check what numpy's own code would believe.
+A few bytes can also ask for copies of a long string again and again; what is made of a pickle is
+therefore limited.
 """
 
 from __future__ import annotations
@@ -19,14 +18,13 @@ from typing import Any, BinaryIO
 import numpy as np
 
 MOST_ITEMS = 20_000_000
-"""Items of all containers together, and operations of a pickle; TieredImageNet has five million."""
+"""Operations of a pickle, each of which makes at most one item; TieredImageNet has five million."""
 MOST_BYTES = 2**26
 """Bytes that calls may make over and above those of the file itself."""
 
 
 def load_pickle(source: Path | BinaryIO, name: str = "") -> Any:
-    """The content of a pickle of numpy arrays, dicts, lists, tuples, sets, numbers, strings and
-    bytes.
+    """The content of a pickle of numpy arrays, plain containers, numbers, strings and bytes.
 
     Pickles of Python 2 give bytes where it had strings: see `text`.
     """
@@ -38,7 +36,7 @@ def load_pickle(source: Path | BinaryIO, name: str = "") -> Any:
         _check_operations(source)
         size = source.seek(0, 2) - start
         source.seek(start)
-        return _Plain().of(_Unpickler(source, size).load(), 0)
+        return _Unpickler(source, size).load()
     except TooLargeError as error:
         raise ValueError(
             f"{name} asks for {error}, more than any data set we read has: do not trust it."
@@ -111,36 +109,30 @@ class _Unpickler(pickle.Unpickler):
         super().__init__(file, encoding="bytes")
         self.left = size + MOST_BYTES
 
-    def _spend(self, args: tuple[Any, ...]) -> None:
-        """A call copies what it is given, which the pickle may name again and again."""
-        self.left -= sum(
-            8 * len(a) if isinstance(a, list | tuple | dict | set) else len(a)
-            for a in args
-            if hasattr(a, "__len__")
-        )
-        if self.left < 0:
-            raise TooLargeError(f"copies of more than its own size and {MOST_BYTES:,} bytes")
-
     def find_class(self, module: str, name: str) -> Any:
-        old_name = module.replace("numpy._core", "numpy.core").replace("__builtin__", "builtins")
-        admitted = _ADMITTED.get((old_name, name))
+        admitted = ADMITTED.get((module.replace("numpy._core", "numpy.core"), name))
         if admitted is None:
             raise ForbiddenError(f"{module}.{name}")
 
         # a new object each time: the pickle can set attributes of what it gets
         def call(*args: Any) -> Any:
-            self._spend(args)
+            # a call copies what it is given, which the pickle may name again and again
+            self.left -= sum(len(a) for a in args if hasattr(a, "__len__"))
+            if self.left < 0:
+                raise TooLargeError(f"copies of more than its own size and {MOST_BYTES:,} bytes")
             return admitted(*args)
 
         return call
 
 
 class _Dtype:
+    """A plain type of numbers or strings. numpy's own would take flags and offsets from the file,
+    with which bytes of the file become addresses."""
+
     def __init__(self, code: str | bytes, align: object = False, copy: object = False) -> None:
-        self.code = text(code)
-        if not re.fullmatch(r"[biufcSU?]\d{0,6}", self.code):
+        self.code, self.order = text(code), "|"
+        if not re.fullmatch(r"[biufc](1|2|4|8|16)|[SU][1-9]\d{0,5}", self.code):
             raise ForbiddenError(f"numpy arrays of kind {self.code!r}")
-        self.order = "|"
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         _version, order, subarray, names, fields = state[:5]
@@ -150,31 +142,32 @@ class _Dtype:
         if self.order not in ("<", ">", "|", "="):
             raise ForbiddenError(f"numpy arrays of byte order {self.order!r}")
 
-    def dtype(self) -> np.dtype[Any]:
-        return np.dtype(self.order + self.code)
+    @staticmethod
+    def real(value: Any) -> np.dtype[Any]:
+        """numpy's own."""
+        if not isinstance(value, _Dtype):
+            raise ForbiddenError("numpy arrays without a plain type")
+        return np.dtype(value.order + value.code)
 
 
-class _Array:
+class _Array(np.ndarray):
     """What numpy's _reconstruct makes, to be filled by __setstate__."""
 
-    array: np.ndarray
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
+    def __setstate__(self, state: Any) -> None:
         _version, shape, dtype, fortran, data = state
-        self.array = _from_buffer(data, dtype, shape, "F" if fortran else "C")
+        if any(n < 0 for n in shape):
+            raise ForbiddenError(f"numpy arrays of shape {shape}")
+        super().__setstate__((1, shape, _Dtype.real(dtype), bool(fortran), data))  # type: ignore[arg-type]
 
 
 def _from_buffer(data: Any, dtype: Any, shape: Any, order: Any) -> np.ndarray:
-    if not isinstance(dtype, _Dtype):
-        raise ForbiddenError("numpy arrays without a plain type")
-    if isinstance(data, str):
-        data = data.encode("latin1")
-    flat = np.frombuffer(data, dtype=dtype.dtype())
-    return flat.reshape([int(n) for n in shape], order="F" if text(order) == "F" else "C")
+    flat = np.frombuffer(data, _Dtype.real(dtype))
+    return flat.reshape(shape, order="F" if text(order) == "F" else "C")
 
 
 def _scalar(dtype: Any, data: Any) -> Any:
-    return _from_buffer(data, dtype, (), "C").item()
+    data = data.encode("latin1") if isinstance(data, str) else data
+    return np.frombuffer(data, _Dtype.real(dtype)).item()
 
 
 def _encode(string: str, encoding: str) -> bytes:
@@ -184,49 +177,13 @@ def _encode(string: str, encoding: str) -> bytes:
     return string.encode("latin1")
 
 
-_ADMITTED: dict[tuple[str, str], Callable[..., Any]] = {
+ADMITTED: dict[tuple[str, str], Callable[..., Any]] = {
     ("numpy", "ndarray"): lambda *_: None,  # only ever an argument of _reconstruct
     ("numpy", "dtype"): _Dtype,
-    ("numpy.core.multiarray", "_reconstruct"): lambda *_: _Array(),
+    ("numpy.core.multiarray", "_reconstruct"): lambda *_: _Array(0, np.uint8),
     ("numpy.core.multiarray", "scalar"): _scalar,
     ("numpy.core.numeric", "_frombuffer"): _from_buffer,
     ("_codecs", "encode"): _encode,
-    ("collections", "OrderedDict"): dict,
-    ("builtins", "set"): set,
-    ("builtins", "frozenset"): frozenset,
-    ("builtins", "bytes"): lambda: b"",  # written so only where they are empty
+    ("__builtin__", "bytes"): lambda: b"",  # written so only where they are empty
 }
-
-
-class _Plain:
-    """The stand-ins replaced by the arrays they hold; what is shared stays shared."""
-
-    def __init__(self) -> None:
-        self.items = 0
-        # by id: the old one, so that it lives, and the new
-        self.done: dict[int, tuple[Any, Any]] = {}
-
-    def of(self, value: Any, depth: int) -> Any:
-        """A value in plain containers."""
-        if depth > 20:
-            raise ForbiddenError("containers more than 20 deep")
-        if isinstance(value, _Array):
-            return value.array
-        if isinstance(value, dict | list | tuple):
-            if id(value) not in self.done:
-                self.done[id(value)] = value, self._container(value, depth)
-            return self.done[id(value)][1]
-        if isinstance(value, PLAIN):
-            return value
-        raise ForbiddenError(f"an object of type {type(value).__name__}")
-
-    def _container(self, value: dict[Any, Any] | list[Any] | tuple[Any, ...], depth: int) -> Any:
-        self.items += len(value)
-        if self.items > MOST_ITEMS:
-            raise TooLargeError(f"more than {MOST_ITEMS:,} items")
-        if isinstance(value, dict):
-            return {key: self.of(item, depth + 1) for key, item in value.items()}
-        return type(value)(self.of(item, depth + 1) for item in value)
-
-
-PLAIN = (str, bytes, bytearray, int, float, complex, np.ndarray, set, frozenset, type(None))
+"""All that a pickle may name."""
