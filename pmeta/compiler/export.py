@@ -23,6 +23,7 @@ from pmeta.compiler.prototypes import prototypes
 from pmeta.compiler.read_model import read_graph
 from pmeta.compiler.tiling import choose, lay_out
 from pmeta.device.model_file import INPUT_TYPES, Contents, write
+from pmeta.method.attention import check_scored, has_scores
 from pmeta.method.learned import Meta
 from pmeta.method.methods import Method
 from pmeta.method.prototypes import LOG_SCALE
@@ -157,6 +158,8 @@ class _Source:
                 "sparse_bw='y' are ablations."
             )
         self.sample.check()
+        attended = [l for l in self.net.layers if l.name in self.ever and has_scores(self.net, l)]
+        check_scored(attended, self.method)
 
 
 @dataclass(frozen=True)

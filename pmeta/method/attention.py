@@ -88,6 +88,18 @@ def has_scores(net: Network, layer: Layer) -> bool:
     return layer.kind != "param" and layer != net.head
 
 
+def check_scored(layers: list[Layer], method: Method) -> None:
+    """Raise ValueError where backward attention would look at rounding errors."""
+    names = ", ".join(layer.name for layer in layers if not layer.scored)
+    if names and method.scores == "attention" and method.clip_ratio_bw is not None:
+        raise ValueError(
+            "attention looks at the means over each channel of the gradients of a layer, and those "
+            f"of {names} are zero but for rounding, since a norm with one channel a group follows, "
+            "or a softmax over places: give the norm fewer groups (--groups), or choose p-Meta "
+            "(LR) (--method pmeta-lr)."
+        )
+
+
 @dataclass(frozen=True)
 class Gammas:
     """The scores of one inner step: gamma_fw from x_{l-1} and gamma_bw from g(y_l), for any layer

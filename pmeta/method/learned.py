@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from pmeta.method.attention import has_scores, init_attention, init_static
+from pmeta.method.attention import check_scored, has_scores, init_attention, init_static
 from pmeta.method.methods import Method
 from pmeta.method.prototypes import init_scale
 from pmeta.network.layers import Network, Weights
@@ -100,6 +100,7 @@ def init_meta(
     }[method.update].repeat(inner_steps, 1)
     attended = [layer for layer in net.layers if has_scores(net, layer)]
     attention: Weights = {}
+    check_scored(attended, method)
     if method.scores == "attention":
         attention = init_attention(attended, generator)
     if method.scores == "static":

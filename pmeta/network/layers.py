@@ -42,6 +42,8 @@ class Layer:
     """Names of the weight and, if there is one, of the bias."""
     module: Any = None
     conv: ConvShape | None = None
+    scored: bool = True
+    """Whether backward attention can score its channels: its g(y) has channel means."""
 
     @property
     def channels_last(self) -> bool:

@@ -1,5 +1,7 @@
 """Taking in any nn.Module made of conv, fc, group norm and layer norm layers, as it is."""
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
@@ -7,6 +9,7 @@ from torch.utils._pytree import tree_leaves
 from pmeta.base.conv_shape import ConvShape
 from pmeta.network.layers import BATCH_NORMS, Layer, Network, evaluating
 from pmeta.network.trace import trace
+from pmeta.network.unscored import unscored
 
 
 def take_in(
@@ -52,9 +55,11 @@ def take_in(
             "the model."
         )
     net = Network(model, tuple([found[name] for name in order] + alone), ops)
-    if not net.mixes_samples:
-        _refuse_mixed_samples(model, example)
-    return net
+    if net.mixes_samples:
+        return net
+    _refuse_mixed_samples(model, example)
+    names = unscored(model, example, net.layers)
+    return replace(net, layers=tuple(replace(l, scored=l.name not in names) for l in net.layers))
 
 
 def not_taken_in(model: nn.Module, example: Tensor) -> list[str]:

@@ -11,6 +11,7 @@ from pmeta.compiler.export import Exported, check_size, export
 from pmeta.device import model_file as flatfile
 from pmeta.device.binding import DeviceModel
 from pmeta.method.attention import clip
+from pmeta.method.learned import init_meta
 from pmeta.method.methods import METHODS
 from pmeta.network.backbones import FourConv, initialise
 from pmeta.network.take_in import take_in
@@ -138,3 +139,13 @@ def test_refusals() -> None:
         )
     with pytest.raises(ValueError, match="below 1 GiB each, got 100 and 1,073,741,824 bytes"):
         check_size(100, 1 << 30)
+
+
+def test_attention_on_rounding_errors_is_refused() -> None:
+    """Of layers that are updated: engine and PyTorch would round otherwise and part."""
+    shape, generator = (3, 16, 16), torch.Generator().manual_seed(0)
+    net = take_in(FourConv(5, shape, 8, 8), torch.zeros(1, *shape))
+    meta = init_meta(net, METHODS["pmeta-lr"], 1, 0.01, generator)
+    assert export(net, meta, METHODS["pmeta-lr"], shape).data
+    with pytest.raises(ValueError, match="those of conv1, conv2, conv3, conv4 are zero but for"):
+        export(net, meta, METHODS["pmeta"], shape)

@@ -143,7 +143,7 @@ NETS: dict[str, Callable[[], tuple[Network, tuple[int, ...]]]] = {
         (2, 8, 8),
     ),
     "4Conv": lambda: (network(FourConv(3, (3, 16, 16), 8, 4), (3, 16, 16)), (3, 16, 16)),
-    "ResNet12": lambda: (network(ResNet12(3, (3, 8, 8), (8, 8)), (3, 8, 8)), (3, 8, 8)),
+    "ResNet12": lambda: (network(ResNet12(3, (3, 8, 8), (8, 8), groups=4), (3, 8, 8)), (3, 8, 8)),
 }
 
 

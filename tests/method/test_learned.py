@@ -6,7 +6,7 @@ from torch import nn
 
 from pmeta.method.learned import Meta, init_meta
 from pmeta.method.methods import METHODS, Method
-from pmeta.network.backbones import MLPPolicy
+from pmeta.network.backbones import FourConv, MLPPolicy
 from pmeta.network.take_in import take_in
 from tests.helpers.nets import Residual, generator, network
 
@@ -59,6 +59,24 @@ def test_attention_is_on_every_layer_but_the_output() -> None:
     assert meta.attention["conv2.fw.W1"].shape == (4, 4)
     assert meta.attention["conv2.bw.W1"].shape == (6, 6)
     assert start("maml").attention == {}
+
+
+@pytest.mark.parametrize("groups", [4, 8])
+def test_attention_on_rounding_errors_is_refused(groups: int) -> None:
+    """Behind the convs a norm with one channel a group leaves no channel means of g(y)."""
+    net = take_in(FourConv(5, (3, 16, 16), 8, groups), torch.zeros(1, 3, 16, 16))
+    forward_only = Method("forward", scores="attention", clip_ratio_bw=None)
+    for method in (METHODS["pmeta-lr"], forward_only, Method("static", scores="static")):
+        assert init_meta(net, method, 1, 0.1, generator()).alpha.shape == (1, 9)
+    if groups == 4:
+        assert init_meta(net, METHODS["pmeta"], 1, 0.1, generator()).attention
+        return
+    message = (
+        r"those of conv1, conv2, conv3, conv4 are zero but for rounding, since a norm with one "
+        r"channel a group follows, .* fewer groups \(--groups\), or .* \(--method pmeta-lr\)\.$"
+    )
+    with pytest.raises(ValueError, match=message):
+        init_meta(net, METHODS["pmeta"], 1, 0.1, generator())
 
 
 def test_static_factors_start_at_one() -> None:
