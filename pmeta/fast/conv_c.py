@@ -86,4 +86,4 @@ def weight_gradient(g: Tensor, x: Tensor, w: Tensor) -> Tensor:
 def _scratch(inputs: int, outputs: int, width: int, w: Tensor) -> Tensor:
     if is_thin(w):
         return empty((9 * outputs + 3 * (width + 14)) * inputs + 12 * outputs)
-    return empty(PLACES * (inputs * outputs + TILES * (inputs + outputs)))
+    return empty(PLACES * (inputs * outputs + (TILES + 1) * (inputs + outputs)))

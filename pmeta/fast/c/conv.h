@@ -7,9 +7,12 @@
  * cv_thin: few input channels, as the first layer has. */
 #include "lanes.h"
 
-enum { TILES = 24, MOST = 128 /* channels */, SIDE = 3, POINTS = 5, PLACES = POINTS * POINTS };
+enum { TILES = 24, BLOCK = 16, MOST = 128 /* channels */, SIDE = 3, POINTS = 5, PLACES = POINTS * POINTS };
+/* TILES tiles lie in memory as (channels / BLOCK, PLACES, TILES + 1, BLOCK): next to each other for a product, and with a space between
+ * the places, which would else share the same few lines of the cache. */
+enum { PLACE = (TILES + 1) * BLOCK, NEXT = PLACES * PLACE };
 /* What the registers hold: WIDE vectors at a time for ROWS rows of a product, DEEP of a correlation. */
-enum { WIDE = LANES == 4 ? 4 : 2, ROWS = LANES == 8 ? 6 : 24 / WIDE, DEEP = LANES == 8 ? 4 : 16 / WIDE };
+enum { WIDE = LANES == 4 ? 4 : 2, ROWS = LANES == 8 ? 6 : 24 / WIDE, DEEP = LANES == 8 ? 4 : 16 / WIDE, ONE = BLOCK / LANES };
 
 /* a b + c */
 PART vec fused(vec a, vec b, vec c) {
@@ -75,136 +78,178 @@ PART void filter_of_points(const vec *s, vec *out) {
     out[2] = add(add(s[4], P2 * P2, less_2), P1 * P1, less_1);
 }
 
-/* m[R][N] = v[R][K] u[K][N] in columns n and the next Q vectors of them; R and Q are constants.
- * v comes in parts of K / parts columns, `next` floats from one to the next; a row is `step` floats on. */
-PART void product_part(const float *v, int step, int next, int parts, const float *u, float *m, int K, int N, int n, const int R,
-                       const int Q) {
+/* How far the vector q of a row of blocks is from its first float, where a block of channels is `next` floats from the one before. */
+PART size_t vector_at(int q, size_t next) { return q * LANES / BLOCK * next + q * LANES % BLOCK; }
+
+/* Matrices whose columns come in blocks. */
+typedef struct {
+    int part;    /* columns in a block */
+    size_t next; /* floats from a block to the next */
+    size_t row;  /* floats from a row to the next */
+} blocks;
+
+/* m[R][Q vectors] = v[R][K] u[K][N]; R and Q are constants. */
+PART void product_part(const float *v, blocks of_v, const float *u, float *m, blocks of_m, int K, int N, const int R, const int Q) {
     vec a[12][4];
     for (int r = 0; r < R; r++)
         for (int q = 0; q < Q; q++) a[r][q] = all(0);
-    for (int p = 0; p < parts; p++, v += next) {
-        for (int k = 0; k < K / parts; k++, u += N) {
+    for (int i = 0; i < K; i += of_v.part, v += of_v.next) {
+        for (int k = 0; k < of_v.part; k++, u += N) {
             vec w[4];
-            for (int q = 0; q < Q; q++) w[q] = get(u + n + q * LANES);
+            for (int q = 0; q < Q; q++) w[q] = get(u + q * LANES);
             for (int r = 0; r < R; r++) {
-                vec f = all(v[(size_t)r * step + k]);
+                vec f = all(v[r * of_v.row + k]);
                 for (int q = 0; q < Q; q++) a[r][q] = fused(f, w[q], a[r][q]);
             }
         }
     }
     for (int r = 0; r < R; r++)
-        for (int q = 0; q < Q; q++) put(m + (size_t)r * N + n + q * LANES, a[r][q]);
+        for (int q = 0; q < Q; q++) put(m + r * of_m.row + vector_at(q, of_m.next), a[r][q]);
 }
 
 /* m[ROWS][N] = v[ROWS][K] u[K][N] */
-PART void product(const float *v, int step, int next, int parts, const float *u, float *m, int K, int N) {
+PART void product(const float *v, blocks of_v, const float *u, float *m, blocks of_m, int K, int N) {
     int n = 0;
-    for (; n + WIDE * LANES <= N; n += WIDE * LANES) product_part(v, step, next, parts, u, m, K, N, n, ROWS, WIDE);
-    for (; n < N; n += LANES) product_part(v, step, next, parts, u, m, K, N, n, ROWS, 1);
+    for (; n + WIDE * LANES <= N; n += WIDE * LANES) product_part(v, of_v, u + n, m + n / BLOCK * of_m.next, of_m, K, N, ROWS, WIDE);
+    for (; n < N; n += BLOCK) product_part(v, of_v, u + n, m + n / BLOCK * of_m.next, of_m, K, N, ROWS, ONE);
 }
 
-/* sum[R][N] += over t of v[t step + r] y[t][n] in columns n and the next Q vectors of them. */
-PART void correlate_part(const float *v, int step, const float *y, float *sum, int T, int N, int n, const int R, const int Q) {
+/* sum[R][Q vectors] += over t of v[t][r] y[t]; a row of v is `step` floats. */
+PART void correlate_part(const float *v, int step, const float *y, blocks of_y, float *sum, int T, int N, const int R, const int Q) {
     vec a[12][8];
     for (int r = 0; r < R; r++)
         for (int q = 0; q < Q; q++) a[r][q] = all(0); /* sums of sums round less than one long sum */
-    for (int t = 0; t < T; t++) {
+    for (int t = 0; t < T; t++, v += step, y += of_y.row) {
         vec g[8];
-        for (int q = 0; q < Q; q++) g[q] = get(y + (size_t)t * N + n + q * LANES);
+        for (int q = 0; q < Q; q++) g[q] = get(y + vector_at(q, of_y.next));
         for (int r = 0; r < R; r++) {
-            vec f = all(v[(size_t)t * step + r]);
+            vec f = all(v[r]);
             for (int q = 0; q < Q; q++) a[r][q] = fused(f, g[q], a[r][q]);
         }
     }
     for (int r = 0; r < R; r++)
         for (int q = 0; q < Q; q++) {
-            float *to = sum + (size_t)r * N + n + q * LANES;
+            float *to = sum + (size_t)r * N + q * LANES;
             put(to, get(to) + a[r][q]);
         }
 }
 
-PART void correlate(const float *v, int step, const float *y, float *sum, int T, int N, const int R, const int Q) {
+/* sum[R][N] += over t of v[t][r] y[t][N], Q vectors at a time. */
+PART void correlate(const float *v, int step, const float *y, blocks of_y, float *sum, int T, int N, const int R, const int Q) {
     int n = 0;
-    for (; n + Q * LANES <= N; n += Q * LANES) correlate_part(v, step, y, sum, T, N, n, R, Q);
-    for (; n < N; n += LANES) correlate_part(v, step, y, sum, T, N, n, R, 1);
+    for (; n + Q * LANES <= N; n += Q * LANES) correlate_part(v, step, y + n / BLOCK * of_y.next, of_y, sum + n, T, N, R, Q);
+    for (; n < N; n += BLOCK) correlate_part(v, step, y + n / BLOCK * of_y.next, of_y, sum + n, T, N, R, ONE);
 }
 
-/* Where tile t of all images begins, and how many of its rows and columns are inside. */
+/* Where tile t of all images begins. */
 typedef struct {
-    int image, row, column, rows, columns;
+    int image, row, column;
 } tile;
 
 PART int along(int pixels) { return (pixels + SIDE - 1) / SIDE; }
 PART int least(int a, int b) { return a < b ? a : b; }
+PART int most(int a, int b) { return a > b ? a : b; }
 PART int tiles_of(const cv_shape *s) { return s->batch * along(s->height) * along(s->width); }
 
 PART tile tile_at(const cv_shape *s, int t) {
     int across = along(s->width), per_image = along(s->height) * across;
-    int row = t % per_image / across * SIDE, column = t % across * SIDE;
-    return (tile){t / per_image, row, column, least(SIDE, s->height - row), least(SIDE, s->width - column)};
+    return (tile){t / per_image, t % per_image / across * SIDE, t % across * SIDE};
 }
 
-static const float ZEROS[MOST];
+/* A square of pixels of an image with C channels. */
+typedef struct {
+    float *first; /* in the image; outside of it not to be read */
+    size_t row;   /* floats from a row to the next */
+    int from_row, to_row, from_column, to_column; /* those inside */
+} square;
 
-/* v[PLACES][TILES][C] at place `at`: B^T d B of a tile's 5x5 inputs. */
+PART square square_at(const float *x, const cv_shape *s, int C, int image, int row, int column, int size) {
+    ptrdiff_t first = (((ptrdiff_t)image * s->height + row) * s->width + column) * C;
+    return (square){(float *)x + first, (size_t)s->width * C, most(0, -row), least(size, s->height - row), most(0, -column),
+                    least(size, s->width - column)};
+}
+
+PART int is_inside(square p, int size) { return p.from_row == 0 && p.to_row == size && p.from_column == 0 && p.to_column == size; }
+
+PART void copy(float *to, const float *from, size_t n) {
+    for (size_t i = 0; i < n; i += LANES) put(to + i, get(from + i));
+}
+
+/* The same square as it is read: where it reaches out of the image, a copy with zeros outside. */
+PART square read_square(square p, int size, int C, float *place) {
+    if (is_inside(p, size)) return p;
+    size_t row = (size_t)size * C, n = (size_t)(p.to_column - p.from_column) * C, skip = (size_t)p.from_column * C;
+    memset(place, 0, sizeof *place * size * row);
+    for (int i = p.from_row; i < p.to_row; i++) copy(place + i * row + skip, p.first + i * p.row + skip, n);
+    p.first = place, p.row = row;
+    return p;
+}
+
+/* The tile `at` of v: B^T d B of 5x5 inputs. */
 PART void transform_input(const float *x, const cv_shape *s, tile in, float *v, int at) {
-    int H = s->height, W = s->width, C = s->inputs;
-    const float *p[PLACES];
-    for (int k = 0; k < PLACES; k++) {
-        int i = in.row - 1 + k / POINTS, j = in.column - 1 + k % POINTS;
-        p[k] = i < 0 || i >= H || j < 0 || j >= W ? ZEROS : x + (((size_t)in.image * H + i) * W + j) * C;
-    }
+    int C = s->inputs;
+    float place[PLACES * MOST];
+    square p = read_square(square_at(x, s, C, in.image, in.row - 1, in.column - 1, POINTS), POINTS, C, place);
     for (int c = 0; c < C; c += LANES) {
         vec half[POINTS][POINTS]; /* [column][row] */
+        const float *from = p.first + c;
+        float *to = v + c / BLOCK * NEXT + at * BLOCK + c % BLOCK;
         for (int j = 0; j < POINTS; j++) {
             vec d[POINTS];
-            for (int i = 0; i < POINTS; i++) d[i] = get(p[POINTS * i + j] + c);
+            for (int i = 0; i < POINTS; i++) d[i] = get(from + i * p.row + (size_t)j * C);
             input_points(d, half[j]);
         }
         for (int i = 0; i < POINTS; i++) {
             vec d[POINTS] = {half[0][i], half[1][i], half[2][i], half[3][i], half[4][i]}, out[POINTS];
             input_points(d, out);
-            for (int j = 0; j < POINTS; j++) put(v + ((size_t)(POINTS * i + j) * TILES + at) * C + c, out[j]);
+            for (int j = 0; j < POINTS; j++) put(to + (POINTS * i + j) * PLACE, out[j]);
         }
     }
 }
 
-/* The image's 3x3 outputs A^T m A from m[PLACES][TILES][C] at place `at`. */
+/* 3x3 outputs A^T m A from the tile `at` of m. */
 PART void transform_output(const float *m, int at, const cv_shape *s, tile in, float *y) {
-    int H = s->height, W = s->width, C = s->outputs;
-    y += (((size_t)in.image * H + in.row) * W + in.column) * C;
+    int C = s->outputs;
+    float place[SIDE * SIDE * MOST];
+    square p = square_at(y, s, C, in.image, in.row, in.column, SIDE), q = p;
+    if (!is_inside(p, SIDE)) q.first = place, q.row = (size_t)SIDE * C;
     for (int c = 0; c < C; c += LANES) {
         vec half[POINTS][SIDE]; /* [column][row] */
+        const float *from = m + c / BLOCK * NEXT + at * BLOCK + c % BLOCK;
+        float *to = q.first + c;
         for (int j = 0; j < POINTS; j++) {
             vec d[POINTS];
-            for (int i = 0; i < POINTS; i++) d[i] = get(m + ((size_t)(POINTS * i + j) * TILES + at) * C + c);
+            for (int i = 0; i < POINTS; i++) d[i] = get(from + (POINTS * i + j) * PLACE);
             outputs_of_points(d, half[j]);
         }
-        for (int i = 0; i < in.rows; i++) {
+        for (int i = 0; i < SIDE; i++) {
             vec d[POINTS] = {half[0][i], half[1][i], half[2][i], half[3][i], half[4][i]}, out[SIDE];
             outputs_of_points(d, out);
-            for (int j = 0; j < in.columns; j++) put(y + ((size_t)i * W + j) * C + c, out[j]);
+            for (int j = 0; j < SIDE; j++) put(to + i * q.row + (size_t)j * C, out[j]);
         }
     }
+    if (!is_inside(p, SIDE))
+        for (int i = 0; i < p.to_row; i++) copy(p.first + i * p.row, place + i * q.row, (size_t)p.to_column * C);
 }
 
-/* v[PLACES][TILES][C] at place `at`: A g A^T of a tile's 3x3 output gradients. */
+/* The tile `at` of v: A g A^T of 3x3 output gradients. */
 PART void transform_gradient(const float *g, const cv_shape *s, tile in, float *v, int at) {
-    int W = s->width, C = s->outputs;
-    const float *p[SIDE * SIDE];
-    g += (((size_t)in.image * s->height + in.row) * W + in.column) * C;
-    for (int k = 0; k < SIDE * SIDE; k++)
-        p[k] = k / SIDE < in.rows && k % SIDE < in.columns ? g + ((size_t)(k / SIDE) * W + k % SIDE) * C : ZEROS;
+    int C = s->outputs;
+    float place[SIDE * SIDE * MOST];
+    square p = read_square(square_at(g, s, C, in.image, in.row, in.column, SIDE), SIDE, C, place);
     for (int c = 0; c < C; c += LANES) {
         vec half[SIDE][POINTS]; /* [column][row] */
+        const float *from = p.first + c;
+        float *to = v + c / BLOCK * NEXT + at * BLOCK + c % BLOCK;
         for (int j = 0; j < SIDE; j++) {
-            vec d[SIDE] = {get(p[j] + c), get(p[SIDE + j] + c), get(p[2 * SIDE + j] + c)};
+            vec d[SIDE];
+            for (int i = 0; i < SIDE; i++) d[i] = get(from + i * p.row + (size_t)j * C);
             gradient_points(d, half[j]);
         }
         for (int i = 0; i < POINTS; i++) {
             vec d[SIDE] = {half[0][i], half[1][i], half[2][i]}, out[POINTS];
             gradient_points(d, out);
-            for (int j = 0; j < POINTS; j++) put(v + ((size_t)(POINTS * i + j) * TILES + at) * C + c, out[j]);
+            for (int j = 0; j < POINTS; j++) put(to + (POINTS * i + j) * PLACE, out[j]);
         }
     }
 }
@@ -252,18 +297,21 @@ PART void transform_sums(const float *sum, int C, int F, float *gw) {
 }
 
 /* y = conv(x, w); turned: the input gradient x of a conv with the weight w, from its output gradient.
- * scratch: PLACES (inputs outputs + TILES (inputs + outputs)) floats. Channels are multiples of 16 and at most MOST. */
+ * scratch: PLACES (inputs outputs + (TILES + 1) (inputs + outputs)) floats. Channels are multiples of 16 and at most MOST. */
 KERNEL(cv_winograd)(const cv_shape *s, const float *x, const float *w, int32_t turned, float *y, float *scratch) {
     int C = s->inputs, F = s->outputs, tiles = tiles_of(s);
-    float *u = scratch, *v = u + (size_t)PLACES * C * F, *m = v + (size_t)PLACES * TILES * C;
+    float *u = scratch, *v = u + (size_t)PLACES * C * F, *m = v + (size_t)NEXT * C / BLOCK;
+    const blocks tiled = {BLOCK, NEXT, BLOCK};
     transform_filters(w, C, F, turned, u);
-    memset(v, 0, sizeof *v * PLACES * TILES * (size_t)C); /* the last tiles may be fewer */
+    memset(v, 0, sizeof *v * NEXT * (size_t)C / BLOCK); /* the last tiles may be fewer */
     for (int t = 0; t < tiles; t += TILES) {
         int n = least(TILES, tiles - t);
         for (int i = 0; i < n; i++) transform_input(x, s, tile_at(s, t + i), v, i);
         for (int k = 0; k < PLACES; k++)
-            for (int i = k * TILES; i < k * TILES + n; i += ROWS)
-                product(v + (size_t)i * C, C, 0, 1, u + (size_t)k * C * F, m + (size_t)i * F, C, F);
+            for (int i = 0; i < n; i += ROWS) {
+                size_t at = (size_t)k * PLACE + i * BLOCK;
+                product(v + at, tiled, u + (size_t)k * C * F, m + at, tiled, C, F);
+            }
         for (int i = 0; i < n; i++) transform_output(m, i, s, tile_at(s, t + i), y);
     }
 }
@@ -271,7 +319,8 @@ KERNEL(cv_winograd)(const cv_shape *s, const float *x, const float *w, int32_t t
 /* gw = the weight gradient (outputs, inputs, 3, 3) from the input x and the output gradient g; scratch and channels as above. */
 KERNEL(cv_winograd_weight)(const cv_shape *s, const float *x, const float *g, float *gw, float *scratch) {
     int C = s->inputs, F = s->outputs, tiles = tiles_of(s);
-    float *sum = scratch, *v = sum + (size_t)PLACES * C * F, *y = v + (size_t)PLACES * TILES * C;
+    float *sum = scratch, *v = sum + (size_t)PLACES * C * F, *y = v + (size_t)NEXT * C / BLOCK;
+    const blocks tiled = {BLOCK, NEXT, BLOCK};
     memset(sum, 0, sizeof *sum * PLACES * (size_t)C * F);
     for (int t = 0; t < tiles; t += TILES) {
         int n = least(TILES, tiles - t);
@@ -280,8 +329,10 @@ KERNEL(cv_winograd_weight)(const cv_shape *s, const float *x, const float *g, fl
             transform_gradient(g, s, tile_at(s, t + i), y, i);
         }
         for (int k = 0; k < PLACES; k++)
-            for (int c = 0; c < C; c += DEEP)
-                correlate(v + (size_t)k * TILES * C + c, C, y + (size_t)k * TILES * F, sum + ((size_t)k * C + c) * F, n, F, DEEP, WIDE);
+            for (int c = 0; c < C; c += DEEP) {
+                const float *from = v + c / BLOCK * NEXT + k * PLACE + c % BLOCK;
+                correlate(from, BLOCK, y + k * PLACE, tiled, sum + ((size_t)k * C + c) * F, n, F, DEEP, WIDE);
+            }
     }
     transform_sums(sum, C, F, gw);
 }
@@ -301,6 +352,7 @@ PART void rows_around(const float *x, const cv_shape *s, int i, float *rows) {
 KERNEL(cv_thin)(const cv_shape *s, const float *x, const float *w, float *y, float *scratch) {
     int H = s->height, W = s->width, C = s->inputs, F = s->outputs, taps = 9 * C, next = (W + 2 + SPARE) * C;
     float *u = scratch, *rows = u + (size_t)taps * F, *last = rows + (size_t)3 * next;
+    const blocks seen = {3 * C, next, C}, image = {BLOCK, BLOCK, F};
     for (int f = 0; f < F; f++)
         for (int c = 0; c < C; c++)
             for (int k = 0; k < 9; k++) u[((size_t)k * C + c) * F + f] = w[((size_t)f * C + c) * 9 + k];
@@ -308,9 +360,9 @@ KERNEL(cv_thin)(const cv_shape *s, const float *x, const float *w, float *y, flo
         for (int i = 0; i < H; i++, y += (size_t)W * F) {
             rows_around(x, s, i, rows);
             int j = 0;
-            for (; j + ROWS <= W; j += ROWS) product(rows + (size_t)j * C, C, next, 3, u, y + (size_t)j * F, taps, F);
+            for (; j + ROWS <= W; j += ROWS) product(rows + (size_t)j * C, seen, u, y + (size_t)j * F, image, taps, F);
             if (j < W) {
-                product(rows + (size_t)j * C, C, next, 3, u, last, taps, F);
+                product(rows + (size_t)j * C, seen, u, last, image, taps, F);
                 memcpy(y + (size_t)j * F, last, sizeof *y * (size_t)(W - j) * F);
             }
         }
@@ -320,6 +372,7 @@ KERNEL(cv_thin)(const cv_shape *s, const float *x, const float *w, float *y, flo
 KERNEL(cv_thin_weight)(const cv_shape *s, const float *x, const float *g, float *gw, float *scratch) {
     int H = s->height, W = s->width, C = s->inputs, F = s->outputs, taps = 3 * C, next = (W + 2 + SPARE) * C;
     float *sum = scratch, *rows = sum + (size_t)3 * taps * F;
+    const blocks image = {BLOCK, BLOCK, F};
     memset(sum, 0, sizeof *sum * 3 * (size_t)taps * F);
     for (int b = 0; b < s->batch; b++, x += (size_t)H * W * C) {
         for (int i = 0; i < H; i++, g += (size_t)W * F) {
@@ -328,9 +381,9 @@ KERNEL(cv_thin_weight)(const cv_shape *s, const float *x, const float *g, float 
                 const float *v = rows + (size_t)k * next;
                 float *to = sum + (size_t)k * taps * F;
                 if (LANES == 16 && C == 3)
-                    correlate(v, C, g, to, W, F, 9, 2);
+                    correlate(v, C, g, image, to, W, F, 9, 2);
                 else
-                    for (int c = 0; c < taps; c += 3) correlate(v + c, C, g, to + (size_t)c * F, W, F, 3, LANES == 16 ? 2 : 4);
+                    for (int c = 0; c < taps; c += 3) correlate(v + c, C, g, image, to + (size_t)c * F, W, F, 3, LANES == 16 ? 2 : 4);
             }
         }
     }
