@@ -6,11 +6,10 @@ DIR is what `pmeta data import sp-sw-har` makes. People are divided into folds; 
 are never seen by the trainings that are tested on them. For each fold and each set of devices to
 train on (phones; both) it trains the methods and tests them on phones and watches, with 1, 2, 5 and
 10 labelled windows of each activity, beside an ordinary classifier as it is, its prototypes, and
-its fine-tuning, whose start, step size and number of steps do best on the validation people.
+its fine-tuning, whose step size and number of steps do best on the validation people.
 
-It may be stopped and started again, and prints the tables of the folds and trainings asked for;
---picture FILE.svg draws accuracy against the number of labelled windows. OUT/scores.json has a row
-for each person.
+It may be stopped and started again, and prints the tables of the folds and trainings asked for.
+OUT/scores.json has a row for each person.
 """
 
 import argparse
@@ -25,14 +24,16 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 from pmeta.data.tasks import Task
 from pmeta.method.inner import InnerLoop
 from pmeta.method.methods import METHODS
-from pmeta.network.layers import Network
-from pmeta.sensors import controls
+from pmeta.network.layers import Network, Weights
+from pmeta.network.tape import forward
 from pmeta.sensors.config import SensorConfig
-from pmeta.sensors.evaluate import scored
+from pmeta.sensors.evaluate import balanced_accuracy, scored
 from pmeta.sensors.pooled import train_pooled
 from pmeta.sensors.restore import export_run, load
 from pmeta.sensors.sets import WindowSet
@@ -48,6 +49,8 @@ DRAWS = 2
 VAL_PEOPLE = 3
 TRAINED_ON = {"phones": (("phone",), 1.0), "both": ((), 0.3)}
 """Devices, and the share of tasks that are turned: another device is worn another way."""
+RATES, STEPS = (0.01, 0.03, 0.1, 0.3), (10, 20)
+"""Step sizes of fine-tuning, and numbers of steps, to choose from."""
 BUDGET = "33%"
 """Arena of p-Meta, as a share of updating all layers."""
 Row = dict[str, Any]
@@ -64,7 +67,6 @@ def main() -> None:
     parser.add_argument("--folds", type=int, default=4)
     parser.add_argument("--only-folds", type=int, nargs="+", help="from 0 on; none: all")
     parser.add_argument("--only", nargs="+", default=list(TRAINED_ON), help="trained on these")
-    parser.add_argument("--picture", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
     folds = options.only_folds or range(options.folds)
@@ -76,8 +78,6 @@ def main() -> None:
     rows = [r for r in rows if r["fold"] in folds and r["trained_on"] in options.only]
     for line in tables(rows):
         print(line)
-    if options.picture:
-        draw(rows, options.picture)
 
 
 def one(options: argparse.Namespace, fold: int, trained_on: str, method: Any) -> None:
@@ -144,44 +144,80 @@ def controls_of(config: SensorConfig, data: Data) -> tuple[dict[str, Score], dic
     """What needs no meta-training, by name, with what was chosen on the validation people."""
     net, meta = build(config, data.train.windowing)
     pool = config.pooled_epochs, config.pooled_lr, config.seed
-    starts = {
-        name: train_pooled(net, net.weights(), data.train, *pool, rotate)
-        for name, rotate in (("", 0.0), (", turned", 1.0))
-    }
+    w = train_pooled(net, net.weights(), data.train, *pool)
     with Run(config.out) as run:
         run.path.mkdir(parents=True, exist_ok=True)
-        run.save("pooled", starts[""], {"epochs": config.pooled_epochs})
-    ways: dict[str, Score] = {}
-    for name, w in starts.items():
-        ways[f"pooled{name}"] = partial(scored, net, w)
-        ways[f"prototypes{name}"] = partial(controls.prototypes, net, w)
+        run.save("pooled", w, {"epochs": config.pooled_epochs})
+    ways: dict[str, Score] = {
+        "pooled": partial(scored, net, w),
+        "prototypes": partial(prototypes, net, w),
+    }
     groups = range(len(data.val.groups))
     tasks = [personal_task(data.val, g, 1, i, config.n_shot) for g in groups for i in range(DRAWS)]
     for last in (True, False):
         title = f"fine-tuned, {'last layer' if last else 'all layers'}"
-        start, rate, steps = chosen(net, starts, tasks, last)
-        ways[title] = partial(tuned, net, starts[start], last, rate, steps)
-        print(f"{title}: from pooled{start}, {steps} steps of {rate}", flush=True)
+        rate, steps = chosen(net, w, tasks, last)
+        ways[title] = partial(tuned, net, w, last, rate, steps)
+        print(f"{title}: {steps} steps of {rate}", flush=True)
     every = arena_of(net, meta, METHODS["maml"], Sample(data.train.shape))
     only = torch.tensor([layer == net.head for layer in net.layers]).repeat(len(meta.mask), 1)
     sizes = {"last layer": every(only), "all layers": every(torch.ones_like(meta.mask))}
     return ways, {way: size for way in ways for name, size in sizes.items() if name in way}
 
 
-def tuned(net: Network, w: Any, last: bool, rate: float, steps: int, task: Task) -> float:
-    return controls.fine_tuned(net, w, task, rate, last, steps)[steps]
+def prototypes(net: Network, w: Weights, task: Task) -> float:
+    """The class whose mean embedding is nearest, embeddings scaled to length 1 (Snell et al.
+    2017)."""
+    support, query = (_embedding(net, w, x) for x in (task.support_x, task.query_x))
+    there = task.support_y.unique()
+    means = torch.stack([support[task.support_y == c].mean(0) for c in there])  # (classes, D)
+    nearest = torch.cdist(query, means).argmin(1)
+    return balanced_accuracy(there[nearest].numpy(), task.query_y.numpy())
 
 
-def chosen(
-    net: Network, starts: dict[str, Any], tasks: list[Task], last: bool
-) -> tuple[str, float, int]:
-    """The classifier, the step size and the number of steps that do best on these tasks."""
+def fine_tuned(
+    net: Network, w: Weights, task: Task, rate: float, last_layer: bool, most: int
+) -> dict[int, float]:
+    """Gradient descent on the whole support set, of the last layer or of all: the accuracy by the
+    number of steps, of `STEPS` up to `most`."""
+    own = {f"{net.head.name}.weight", f"{net.head.name}.bias"}
+    moving = [name for name in w if not last_layer or name in own]
+    w, found = dict(w), {}
+    for done in range(1, most + 1):
+        leaves = {name: w[name].detach().requires_grad_() for name in moving}
+        output, _ = forward(net, {**w, **leaves}, task.support_x)
+        loss = F.cross_entropy(output, task.support_y)
+        g = torch.autograd.grad(loss, list(leaves.values()))
+        w |= {name: t.detach() - rate * d for (name, t), d in zip(leaves.items(), g, strict=True)}
+        if done in STEPS:
+            found[done] = scored(net, w, task)
+    return found
+
+
+def _embedding(net: Network, w: Weights, x: Tensor) -> Tensor:
+    """What the last layer reads. (n, D)"""
+    seen: list[Tensor] = []
+    head = net.model.get_submodule(net.head.name)
+    handle = head.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+    try:
+        with torch.no_grad():
+            torch.func.functional_call(net.model, w, (x,))
+    finally:
+        handle.remove()
+    return F.normalize(seen[0])
+
+
+def tuned(net: Network, w: Weights, last: bool, rate: float, steps: int, task: Task) -> float:
+    return fine_tuned(net, w, task, rate, last, steps)[steps]
+
+
+def chosen(net: Network, w: Weights, tasks: list[Task], last: bool) -> tuple[float, int]:
+    """The step size and the number of steps that do best on these tasks."""
     found = {}
-    for (name, w), rate in itertools.product(starts.items(), controls.RATES):
-        most = max(controls.STEPS)
-        each = [controls.fine_tuned(net, w, task, rate, last, most) for task in tasks]
-        for steps in controls.STEPS:
-            found[name, rate, steps] = float(np.mean([by_steps[steps] for by_steps in each]))
+    for rate in RATES:
+        each = [fine_tuned(net, w, task, rate, last, max(STEPS)) for task in tasks]
+        for steps in STEPS:
+            found[rate, steps] = float(np.mean([by_steps[steps] for by_steps in each]))
     return max(found, key=found.__getitem__)
 
 
@@ -236,51 +272,6 @@ def losers(gains: list[float]) -> str:
     """
     lost = [-gain for gain in gains if gain < 0]
     return f"{len(lost)}, up to {max(lost):.1f}" if lost else "0"
-
-
-DRAWN = {
-    "pmeta-lr": ("p-Meta (LR)", "#c2410c", "o"),
-    "fine-tuned, all layers": ("fine-tuned, all layers", "#1d4ed8", "s"),
-    "fine-tuned, last layer": ("fine-tuned, last layer", "#15803d", "^"),
-    "prototypes": ("prototypes", "#a16207", "D"),
-    "pooled": ("pooled classifier, no adaptation", "#6b7280", ""),
-}
-"""What the picture shows: its name there, colour and marker."""
-
-
-def draw(rows: list[Row], path: Path) -> None:
-    """Accuracy against the number of labelled windows, of trainings on phones alone."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 3.6), layout="constrained")
-    axes = figure.subplots(1, 2, sharey=True)
-    for ax, device in zip(axes, ("phone", "watch"), strict=True):
-        own = [r for r in rows if (r["trained_on"], r["device"]) == ("phones", device)]
-        for way, (title, color, marker) in DRAWN.items():
-            y = [_mean(own, _at_zero(way), 1)] + [_mean(own, way, shots) for shots in SHOTS]
-            sizes = {r["arena"] for r in own if r["way"] == way and r["arena"]}
-            note = f" ({max(sizes):,} bytes)" if sizes else ""
-            ax.plot(range(len(y)), y, color=color, marker=marker, label=title + note)
-        ax.set_xticks(range(len(SHOTS) + 1), ["0", *map(str, SHOTS)])
-        ax.set_xlabel("labelled windows of each activity")
-        ax.set_title(f"{'phones' if device == 'phone' else 'watches, never seen in training'}")
-        ax.grid(alpha=0.3)
-    axes[0].set_ylabel("balanced accuracy, %")
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False)
-    figure.savefig(path, metadata={"Date": None})
-
-
-def _at_zero(way: str) -> str:
-    """What a way is without any labelled window."""
-    if way == "pmeta-lr":
-        return "pmeta-lr, no step"
-    return "" if way == "prototypes" else "pooled"
-
-
-def _mean(rows: list[Row], way: str, shots: int) -> float:
-    found = [r["accuracy"] for r in rows if (r["way"], r["shots"]) == (way, shots)]
-    return float(np.mean(found)) if found else float("nan")
 
 
 if __name__ == "__main__":

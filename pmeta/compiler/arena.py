@@ -100,22 +100,3 @@ class Arena:
         ways = [self._above_state(live, True) for live in programs]
         room = memory_budget - state
         return state + max(next((n for n in own if n <= room), min(own)) for own in ways)
-
-
-def arena_bytes(
-    net: Network,
-    meta: Meta,
-    method: Method,
-    input_shape: Sequence[int],
-    *,
-    updates: Tensor | None = None,
-    input_type: str = "float32",
-    batch: int | None = 1,
-    memory_budget: int | None = None,
-) -> int:
-    """The arena in bytes that `export` would plan, for the mask `updates` (K, L) of alpha.
-
-    None: the layers that `meta` updates. With a `memory_budget` plans that take more time are
-    tried as well, see `Arena.bytes`. For many masks of one network make one `Arena`."""
-    arena = Arena(net, meta, method, input_shape, input_type=input_type, batch=batch)
-    return arena.bytes(meta.updates() if updates is None else updates, memory_budget)

@@ -36,12 +36,6 @@ class Training:
     def is_rl(self) -> bool:
         return self.base.endswith("-paper")
 
-    @property
-    def kind(self) -> str:
-        """Trainings of one kind take about as long for a task: backbone and shots, or the
-        environment."""
-        return self.base.removeprefix("miniimagenet-").removesuffix("-paper")
-
 
 @dataclass(frozen=True)
 class Cell:

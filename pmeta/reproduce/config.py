@@ -44,8 +44,7 @@ class ReproduceConfig:
     workers: int = 0
     """Processes of a run; 0: one for each core (smoke: one)."""
     plan: bool = False
-    """Say what would be done and how long it would take, write the tables as they are now, and
-    stop."""
+    """Say what would be done, write the tables as they are now, and stop."""
 
     def __post_init__(self) -> None:
         if not self.out:

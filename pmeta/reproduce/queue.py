@@ -125,8 +125,6 @@ class Step:
     """A piece of a job that is not done yet."""
 
     job: Job
-    what: str
-    """train, evaluate or figure5."""
     tasks: int
     """To go."""
     do: Callable[[], Any]
@@ -137,14 +135,14 @@ def steps(job: Job, options: Options) -> Iterator[Step]:
     """What is left to do of a job, in order."""
     left = job.config.tasks - Run(job.run).tasks_done()
     if left > 0:
-        yield Step(job, "train", left, partial(_train, job), f"train {job.run.name}")
+        yield Step(job, left, partial(_train, job), f"train {job.run.name}")
     for data, batch in job.evaluations:
         yield from _evaluation(job, data, batch, options)
     if job.figure5 and not figure5.path_of(job.run, options.datasets["mini"].split).exists():
         tasks = SCALES[options.scale].figure_tasks
         args = (str(job.run), options.datasets["mini"].split, tasks)
         do = partial(_locked, job, figure5.measure, args, options)
-        yield Step(job, "figure5", tasks, do, f"figure 5 of {job.run.name}")
+        yield Step(job, tasks, do, f"figure 5 of {job.run.name}")
 
 
 def _train(job: Job) -> None:
@@ -178,7 +176,7 @@ def _evaluation(job: Job, data: str, batch: int | None, options: Options) -> Ite
         label = f"{name} on {dataset.title} ({dataset.split}), {batch or 'all'} at a time"
     found = evaluations.read(path)
     if not found or found["tasks"] < tasks:
-        yield Step(job, "evaluate", tasks, partial(work, options), f"evaluate {label}")
+        yield Step(job, tasks, partial(work, options), f"evaluate {label}")
 
 
 def _locked(job: Job, work: Callable[..., Any], args: tuple[Any, ...], options: Options) -> Any:

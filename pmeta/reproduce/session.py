@@ -1,4 +1,4 @@
-"""One go at the queue: what is left out, how long it takes, the work, the tables."""
+"""One go at the queue: what is left out, what is to do, the work, the tables."""
 
 import sys
 from collections.abc import Sequence
@@ -7,13 +7,11 @@ from pathlib import Path
 from rich.markdown import Markdown
 
 from pmeta.base.console import Console
-from pmeta.base.progress import in_words
 from pmeta.base.terminal import printable
 from pmeta.reproduce import figure5_picture, queue, results, tables
 from pmeta.reproduce.cells import TRAININGS, Cell
 from pmeta.reproduce.config import ReproduceConfig
 from pmeta.reproduce.data import TITLES, missing_line, open_datasets
-from pmeta.reproduce.estimate import Estimate
 from pmeta.reproduce.queue import Job, Options, Step
 from pmeta.reproduce.scales import configuration
 from pmeta.training import workers
@@ -32,16 +30,14 @@ def run(
     for line in left_out(cells, figure, options):
         print(line)
     todo = [step for job in jobs for step in queue.steps(job, options)]
-    estimate = Estimate(options)
     write(asked, options)
     if todo:
-        about = in_words(estimate.total(todo))
-        print(f"{len(todo)} steps to go in {len(jobs)} runs, about {about}.", flush=True)
+        print(f"{len(todo)} steps to go in {len(jobs)} runs.", flush=True)
     if config.plan:
-        for step, seconds in zip(todo, estimate.seconds(todo), strict=True):
-            print(f"  {in_words(seconds):>12}  {step.label}, {step.tasks} tasks")
+        for step in todo:
+            print(f"  {step.label}: {step.tasks} tasks")
         return
-    busy = work(jobs, asked, options, estimate)
+    busy = work(jobs, asked, options)
     finish(asked, busy, options)
 
 
@@ -80,16 +76,13 @@ def write(asked: Sequence[str], options: Options) -> None:
                 tables.write(results.table(name, options), options.out)
 
 
-def work(
-    jobs: Sequence[Job], asked: Sequence[str], options: Options, estimate: Estimate
-) -> list[Job]:
+def work(jobs: Sequence[Job], asked: Sequence[str], options: Options) -> list[Job]:
     """Work off the queue, with a line before each step; returns the jobs that others are at work
     on."""
 
     def before(step: Step) -> None:
-        left = [s for job in jobs for s in queue.steps(job, options)]
-        about = in_words(estimate.total(left))
-        print(f"[about {about} to go] {step.label}: {step.tasks} tasks", flush=True)
+        left = sum(1 for job in jobs for _ in queue.steps(job, options))
+        print(f"[{left} to go] {step.label}: {step.tasks} tasks", flush=True)
 
     return queue.work_off(jobs, options, before, lambda: write(asked, options))
 

@@ -1,4 +1,4 @@
-"""An ordinary classifier of all people's windows: where meta-training starts, and a control."""
+"""An ordinary classifier of all people's windows: where meta-training starts."""
 
 import math
 
@@ -10,7 +10,6 @@ from pmeta.method.outer import adam_step
 from pmeta.network.layers import Network, Weights
 from pmeta.network.tape import forward
 from pmeta.sensors.sets import WindowSet
-from pmeta.sensors.tasks import random_rotation, rotated, uniform
 
 BATCH = 64
 DECAY = 0.02
@@ -24,10 +23,9 @@ def train_pooled(
     epochs: int,
     lr: float,
     seed: int,
-    rotate: float = 0.0,
 ) -> Weights:
     """The weights after some passes over all windows, each class with the same weight in the loss,
-    by AdamW along a cosine; a share `rotate` of the windows is turned at random."""
+    by AdamW along a cosine."""
     y = torch.from_numpy(windows.y)
     n_classes = len(windows.windowing.labels)
     balance = 1 / torch.bincount(y, minlength=n_classes).clamp(min=1).float()
@@ -41,8 +39,7 @@ def train_pooled(
             order = np.argsort(random.random_raw(len(y)), kind="stable")
         at = ((t - 1) % per_epoch) * BATCH
         rows = order[at : at + BATCH]
-        x = _turned(windows.x[rows], rotate, random) if rotate else windows.x[rows]
-        output, _ = forward(net, w, torch.from_numpy(x))
+        output, _ = forward(net, w, torch.from_numpy(windows.x[rows]))
         loss = F.cross_entropy(output, y[rows], weight=balance)
         g = torch.autograd.grad(loss, list(w.values()))
         rate = lr * 0.5 * (1 + math.cos(math.pi * t / (epochs * per_epoch)))
@@ -51,15 +48,3 @@ def train_pooled(
                 tensor.mul_(1 - rate * DECAY if tensor.dim() > 1 else 1)
                 adam_step(tensor, gradient, *moments[name], rate, t)
     return {name: t.detach() for name, t in w.items()}
-
-
-def _turned(x: np.ndarray, share: float, random: np.random.Philox) -> np.ndarray:
-    """A share of the windows, each turned in its own way."""
-    return np.concatenate(
-        [
-            rotated(x[i : i + 1], random_rotation(random))
-            if uniform(random) < share
-            else x[i : i + 1]
-            for i in range(len(x))
-        ]
-    )

@@ -12,8 +12,7 @@ from pmeta.base.errors import DivergedError
 from pmeta.reproduce import evaluations, figure5, queue
 from pmeta.reproduce.cells import TABLES, TRAININGS
 from pmeta.reproduce.data import Dataset
-from pmeta.reproduce.estimate import Estimate
-from pmeta.reproduce.queue import Job, Options, Step
+from pmeta.reproduce.queue import Job, Options
 from pmeta.training.restore import EvaluateConfig
 from pmeta.training.run_folder import BusyError, Run, write_json
 
@@ -231,17 +230,6 @@ def test_what_is_broken_in_a_folder_is_done_again_or_named(tmp_path: Path, fakes
             ValueError, match=rf"mini-val-batch1\.json {says}: remove it to evaluate again\.$"
         ):
             work(cells, options)
-    (run / "metrics.jsonl").write_text("no\n")
-    with pytest.raises(
-        ValueError, match=r"metrics\.jsonl in .*4conv-1shot-pmeta has a line that is not JSON"
-    ):
-        Estimate(options).seconds(
-            [step for job in queue.plan(cells, (), options) for step in _train_only(job)]
-        )
-
-
-def _train_only(job: Job) -> list[Step]:
-    return [Step(job, "train", 8, lambda: None, "train")]
 
 
 def test_why_a_training_failed(tmp_path: Path) -> None:
@@ -303,46 +291,3 @@ def test_what_cannot_be_trained_is_left_out(
 def test_cost_columns_ask_for_no_training(tmp_path: Path) -> None:
     assert queue.plan(cells_of("table2", lambda cell: cell.cost), (), options_of(tmp_path)) == []
     assert queue.plan(cells_of("table1"), (), options_of(tmp_path)) == []
-
-
-def steps_of(tmp_path: Path, table: str, **changes: Any) -> tuple[Options, list[Step]]:
-    options = options_of(tmp_path, **changes)
-    jobs = queue.plan(cells_of(table), (), options)
-    return options, [step for job in jobs for step in queue.steps(job, options)]
-
-
-def test_the_estimate_is_measured_on_runs_of_the_same_kind(tmp_path: Path, fakes: Fakes) -> None:
-    options, (train, *_, evaluate) = steps_of(tmp_path, "table6")
-    run = tmp_path / "runs" / "4conv-1shot-maml"
-    (run / "evaluations").mkdir(parents=True)
-    lines = [
-        (250, 100.0),
-        (500, 200.0),
-        (750, 90.0),
-        (1000, 190.0),
-    ]  # stopped once, and then the clock began anew
-    text = "".join(json.dumps({"tasks": n, "seconds": s}) + "\n" for n, s in lines)
-    (run / "metrics.jsonl").write_text(text)
-    (run / "evaluations/mini-val-batch1.json").write_text(
-        json.dumps({"tasks": 100, "seconds": 20.0})
-    )
-    first = next(step for step in steps_of(tmp_path, "table6")[1] if step.what == "evaluate")
-    assert (train.what, train.tasks, evaluate.job.training.kind) == ("train", 8, "4conv-5way-5shot")
-    estimate = Estimate(options)
-    assert estimate.seconds([train, first]) == pytest.approx([1.5 + 8 * 300 / 750, 1.5 + 4 * 0.2])
-
-
-def test_the_estimate_is_calculated_where_nothing_was_done_yet(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pmeta.reproduce.estimate.calibrate", lambda config: 10.0)
-    options, steps = steps_of(tmp_path, "table6", workers=2)
-    seconds = Estimate(options).seconds(steps)
-    by_name = {step.label: s for step, s in zip(steps, seconds, strict=True)}
-    gmacs = (
-        5 * 0.3915 * 3 + 3 * 25 * 0.02874
-    )  # K steps of Table 2, tripled for the second order, and 25 queries
-    assert by_name["train 4conv-1shot-pmeta"] == pytest.approx(1.5 + 8 * gmacs / 10 / 2, rel=0.01)
-    assert by_name["train 4conv-5shot-pmeta"] > by_name["train 4conv-1shot-pmeta"]
-    walks = Estimate(options).total(steps_of(tmp_path, "table3")[1])
-    assert walks > 100
