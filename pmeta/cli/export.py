@@ -17,7 +17,6 @@ from pmeta.data.tasks import SCALE, SHIFT
 from pmeta.device import DeviceModel
 from pmeta.device import model_file as flatfile
 from pmeta.firmware import c_text
-from pmeta.method.methods import Method
 from pmeta.training.calibration import temperatures
 from pmeta.training.own.budget import Sample, export_budget, share_in_bytes
 from pmeta.training.restore import load, restore
@@ -59,10 +58,6 @@ class ExportConfig:
     constants: Literal["float32", "float16", "int8"] = "float32"
     """How weights that no step updates and the modules of attention stand in the file: float16
     takes half of it, int8 a quarter, with a scale for each filter."""
-    store: Literal["", "float32", "float16", "int8"] = ""
-    """How the device keeps the inputs that weight gradients need until the backward pass: float16
-    takes half of their memory, int8 a quarter. Empty: as in the training (--store there), and in
-    fewer bytes where --memory-budget leaves no other plan."""
     frontier: str = ""
     """File (.png or .svg) for a picture of all plans: arena against computation."""
     quiet: bool = False
@@ -97,7 +92,6 @@ def main(argv: list[str]) -> None:
             budget,
             with_frontier=plans,
             constants=config.constants,
-            store=config.store or None,
             least_step=config.least_step,
         )
     write_atomically(Path(config.out), exported.data)
@@ -107,7 +101,6 @@ def main(argv: list[str]) -> None:
         save_frontier(Path(config.frontier), exported, budget)
     if not config.quiet:
         show(config.out, exported)
-        show_storage(exported)
         show_frontier(exported)
         if not exported.alone and not config.float32:  # a classifier of pictures
             if not flatfile.temperatures(exported.data):
@@ -145,7 +138,6 @@ def export_run(
     memory_budget: int | None = None,
     with_frontier: bool = False,
     constants: str = "float32",
-    store: str | None = None,
     least_step: float | None = None,
 ) -> Exported:
     """The best model of a run, compiled; with `classes` that many outputs, with `least_step`
@@ -157,20 +149,20 @@ def export_run(
             raise ValueError(
                 f"--classes are those of a classifier, and {run} is a policy: leave it out."
             )
-        return _policy(run, batch, memory_budget, with_frontier, constants, store)
+        return _policy(run, batch, memory_budget, with_frontier, constants)
     if "pooled_epochs" in open_run(run).config():
         if memory_budget is not None:
             raise ValueError(f"--memory-budget is for models of pictures, and {run} reads windows.")
         if constants != "float32":
             raise ValueError(f"--constants is for models of pictures, and {run} reads windows.")
-        return _recogniser(run, batch, classes, store)
+        return _recogniser(run, batch, classes)
     trained, best = load(run, classes, model)
     shape = tuple(best.info["input"])
     net, meta = restore(trained, best.tensors, shape, torch.device("cpu"))
     meta = meta.without_steps_below(least_step)
     kind, c = "float32" if float32 or len(shape) != 3 else "uint8", shape[0]
     scale, shift = [SCALE] * c, [SHIFT] * c
-    method, sample = _storing(trained.method_row(), store), Sample(shape, kind)
+    method, sample = trained.method_row(), Sample(shape, kind)
     own = trained.memory_budget, trained.budget_accounting
     if memory_budget is None:
         memory_budget = export_budget(net, meta, method, *own, sample, batch)
@@ -187,41 +179,30 @@ def export_run(
         memory_budget=memory_budget,
         with_frontier=with_frontier,
         constants=constants,
-        store=store,
         temperatures=temperatures(run),
         n_shot=trained.n_shot,
     )
     return replace(made, trained_for=share_in_bytes(net, meta, *own, sample))
 
 
-def _storing(method: Method, store: str | None) -> Method:
-    """The method with another way to store."""
-    return replace(method, store=store) if store else method
-
-
-def _recogniser(run: str, batch: int | None, classes: int | None, store: str | None) -> Exported:
+def _recogniser(run: str, batch: int | None, classes: int | None) -> Exported:
     """The best model of a run on recordings, which reads float32 windows."""
     from pmeta.sensors.restore import export_run as recogniser  # late: pictures need none
 
     if classes is not None:
         raise ValueError(f"the activities of {run} are those of its training: leave out --classes.")
-    return recogniser(run, batch, store)
+    return recogniser(run, batch)
 
 
 def _policy(
-    run: str,
-    batch: int | None,
-    memory_budget: int | None,
-    with_frontier: bool,
-    constants: str,
-    store: str | None,
+    run: str, batch: int | None, memory_budget: int | None, with_frontier: bool, constants: str
 ) -> Exported:
     """The same for a run on reinforcement learning: a sample is an episode, horizon x observations
     in float32."""
     from pmeta.rl.restore import restore as restore_policy
 
     config, env, net, meta = restore_policy(run)
-    method, shape = _storing(config.method_row(), store), (config.horizon, env.obs_size)
+    method, shape = config.method_row(), (config.horizon, env.obs_size)
     if memory_budget is None:
         own = config.memory_budget, config.budget_accounting
         memory_budget = export_budget(net, meta, method, *own, Sample(shape), batch)
@@ -234,25 +215,17 @@ def _policy(
         memory_budget=memory_budget,
         with_frontier=with_frontier,
         constants=constants,
-        store=store,
     )
-
-
-def show_storage(e: Exported) -> None:
-    """In what the inputs are kept, where it is not float32."""
-    why = ", since no plan with more precision keeps to the memory budget" if e.narrowed else ""
-    if e.store != "float32":
-        print(f"inputs are kept as {e.store} until the backward pass{why}")
 
 
 def show_frontier(e: Exported) -> None:
     """The plans that there are, and what is in the way of the next smaller arena."""
-    table = Table("plan", "store", "arena bytes", "MMACs of a step", "in the way", "its bytes")
-    for column in (2, 3, 5):
+    table = Table("plan", "arena bytes", "MMACs of a step", "in the way", "its bytes")
+    for column in (1, 2, 4):
         table.columns[column].justify = "right"
     for p in e.frontier:
         size, macs = f"{p.arena_bytes:,}", f"{p.macs / 1e6:.1f}"
-        table.add_row(p.passes, p.store, size, macs, p.tensor, f"{p.tensor_bytes:,}")
+        table.add_row(p.passes, size, macs, p.tensor, f"{p.tensor_bytes:,}")
     Console(highlight=False).print(table)
 
 
@@ -261,12 +234,9 @@ def save_frontier(path: Path, e: Exported, budget: int | None) -> None:
     from pmeta.report.frontier import frontier_picture
     from pmeta.report.picture import save
 
-    plans: dict[str, list[tuple[int, int]]] = {}
-    for p in e.frontier:
-        plans.setdefault(p.store, []).append((p.arena_bytes, p.macs))
-    own = plans[e.store]
-    chosen = next(plan for plan in own if budget is None or plan[0] <= budget)
-    save(frontier_picture(plans, budget, chosen), path)
+    fitting = [i for i, p in enumerate(e.frontier) if budget is None or p.arena_bytes <= budget]
+    plans = [(p.arena_bytes, p.macs) for p in e.frontier]
+    save(frontier_picture(plans, budget, fitting[0]), path)
 
 
 def show(path: str, e: Exported) -> None:

@@ -52,14 +52,7 @@ class Arena:
         convert = input_type == "uint8" and any(-1 in n.inputs and n.kind != "conv" for n in nodes)
         shares = batch != 1
         model = Model(
-            nodes,
-            split(nodes),
-            stored.address,
-            stored.gammas,
-            shape,
-            shares,
-            convert=convert,
-            store=method.store,
+            nodes, split(nodes), stored.address, stored.gammas, shape, shares, convert=convert
         )
         self._prototypes = frozenset({net.head.name} if meta.head else ())
         params = {node.name: node.params for node in nodes if node.name}

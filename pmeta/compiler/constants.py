@@ -8,9 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pmeta.base.number_types import LEAST
 from pmeta.compiler.ir import GammaSource, PackedWeight
-from pmeta.compiler.packing import FLAGS, pack, pack_attention
+from pmeta.compiler.packing import FLAGS, LEAST, pack, pack_attention
 from pmeta.compiler.read_model import Node
 from pmeta.device.instructions import NONE
 from pmeta.device.model_file import FILE_SPACE, Constants

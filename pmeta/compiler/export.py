@@ -10,15 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pmeta.base.number_types import NUMBER_TYPES
 from pmeta.compiler.arena_layout import fullest_at, in_the_way, macs, place
 from pmeta.compiler.assemble import assemble
-from pmeta.compiler.constants import Stored, numbers_of
-from pmeta.compiler.constants import store as put_into_file
+from pmeta.compiler.constants import Stored, numbers_of, store
 from pmeta.compiler.frontier import Point, frontier
 from pmeta.compiler.fuse import split
 from pmeta.compiler.ir import Model, Program
 from pmeta.compiler.lower.program import program
+from pmeta.compiler.packing import CONSTANTS
 from pmeta.compiler.prototypes import prototypes
 from pmeta.compiler.read_model import read_graph
 from pmeta.compiler.tiling import choose, lay_out
@@ -48,12 +47,8 @@ class Exported:
     alone: tuple[str, ...]
     """Parameters that belong to no layer and that steps update: the engine leaves them to the
     caller."""
-    store: str = "float32"
-    """How inputs are kept from the forward to the backward pass."""
     trained_for: str = ""
     """The memory budget of the training in words, where it is a share."""
-    narrowed: bool = False
-    """In fewer bytes than the method has it, since the budget leaves no other plan."""
     frontier: tuple[Point, ...] = ()
     """Arena against MACs of the plans that there are, if they were asked for."""
 
@@ -192,7 +187,6 @@ def export(
     memory_budget: int | None = None,
     with_frontier: bool = False,
     constants: str = "float32",
-    store: str | None = None,
 ) -> Exported:
     """Compile a network with its step sizes and attention for the device.
 
@@ -205,19 +199,16 @@ def export(
     `temperatures` are those of the softmax after an adaptation to 1, 2, ... samples of each class,
     and `n_shot` the samples of a class in meta-training; both are passed on in the file.
     `progress` is told what is being done. Weights that no step updates and the modules of attention
-    are written as `constants`: float32, float16 or int8. `store` is how the device keeps inputs
-    until the backward pass: the same three; None: as the method has it, or in fewer bytes where a
-    budget leaves no other plan.
+    are written as `constants`: float32, float16 or int8.
     """
-    for name, given in (("constants", constants), ("store", store or method.store)):
-        if given not in NUMBER_TYPES:
-            raise ValueError(f"{name} must be one of {', '.join(NUMBER_TYPES)}, got {given!r}.")
+    if constants not in CONSTANTS:
+        raise ValueError(f"constants must be one of {', '.join(CONSTANTS)}, got {constants!r}.")
     sample = _Sample(tuple(input_shape), input_type, scale, shift)
     source = _Source(net, meta, method, sample, batch)
     source.check()
     progress("reading the network")
     nodes = read_graph(net.model.eval(), torch.zeros(1, *sample.shape))
-    stored = put_into_file(net, meta, method, nodes, source.ever, constants)
+    stored = store(net, meta, method, nodes, source.ever, constants)
     model = Model(
         nodes,
         split(nodes),
@@ -228,10 +219,7 @@ def export(
         packed=stored.packed,
         convert=input_type == "uint8" and any(-1 in n.inputs and n.kind != "conv" for n in nodes),
     )
-    stores = [store] if store else NUMBER_TYPES[NUMBER_TYPES.index(method.store) :]
-    models = [replace(model, store=name) for name in stores]
-    of_budget = models if memory_budget is not None else models[:1]
-    model, planned = _plan(of_budget, source, stored.state_bytes, memory_budget, progress)
+    planned = _plan(model, source, stored.state_bytes, memory_budget, progress)
     progress("writing the file")
     contents = _contents(source, model, stored, planned)
     facts = contents.facts | ({} if n_shot is None else {"n_shot": n_shot})
@@ -248,38 +236,27 @@ def export(
         macs=tuple(macs(p, model) for p in ran),
         batch=batch,
         alone=source.alone,
-        store=model.store,
-        narrowed=model is not models[0],
-        frontier=tuple(
-            point
-            for model in (models if with_frontier else [])
-            for point in frontier(model, source.updates, stored.state_bytes)
-        ),
+        frontier=frontier(model, source.updates, stored.state_bytes) if with_frontier else (),
     )
 
 
 def _plan(
-    models: Sequence[Model],
+    model: Model,
     source: _Source,
     state_bytes: int,
     budget: int | None,
     progress: Callable[[str], None],
-) -> tuple[Model, _Planned]:
-    """The fastest programs in the budget, None: in the least arena that costs no computation.
-
-    Of the models, which differ in what they store, the first whose smallest programs fit."""
+) -> _Planned:
+    """The fastest programs in the budget, None: in the least arena that costs no computation."""
     masks = [frozenset[str](), *dict.fromkeys(source.updates)]
     of_steps = [masks.index(live, 1) for live in source.updates]
     if source.scale is not None:
         of_steps.insert(0, len(masks))
-        masks.append(frozenset({models[0].nodes[-1].name}))
+        masks.append(frozenset({model.nodes[-1].name}))
     limit = None if budget is None else budget - state_bytes
-    for model in models:
-        chosen = [choose(model, live, limit) for live in masks]
-        most = max(size for _, size in chosen)
-        if limit is None or most <= limit:
-            break
-    else:
+    chosen = [choose(model, live, limit) for live in masks]
+    most = max(size for _, size in chosen)
+    if limit is not None and most > limit:
         live, (tiling, _) = max(zip(masks, chosen, strict=True), key=lambda plan: plan[1][1])
         tensor, size = in_the_way(program(model, live, tiling))
         raise ValueError(
@@ -296,7 +273,7 @@ def _plan(
         prototypes(model, programs[-1], source.scale)
     for p in programs:
         p.arena_bytes = place(p.buffers, p.end, state_bytes)
-    return model, _Planned(programs, of_steps)
+    return _Planned(programs, of_steps)
 
 
 def check_size(file: int, arena: int) -> None:
@@ -358,7 +335,6 @@ def _facts(source: _Source, model: Model) -> dict[str, Any]:
             name: {"value": meta.w[name].tolist(), "alpha": meta.alpha[:, i].tolist()}
             for name, i in alone.items()
         },
-        **({} if model.store == "float32" else {"store": model.store}),
     }
 
 

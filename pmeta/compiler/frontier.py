@@ -20,8 +20,6 @@ class Point(NamedTuple):
     tensor: str
     """What is in the way of a smaller arena, and its bytes."""
     tensor_bytes: int
-    store: str = "float32"
-    """How inputs are kept until the backward pass."""
 
 
 def frontier(
@@ -47,7 +45,7 @@ def _point(
     sizes = [placed(p) for p in programs]
     largest = programs[sizes.index(max(sizes))]
     most = max(macs(p, model) for p in programs)
-    return Point(way.passes, state_bytes + max(sizes), most, *in_the_way(largest), model.store)
+    return Point(way.passes, state_bytes + max(sizes), most, *in_the_way(largest))
 
 
 def _like(way: Tiling, own: Sequence[Tiling]) -> Tiling:

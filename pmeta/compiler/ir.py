@@ -175,13 +175,6 @@ class Model:
     """The weights that are not float32."""
     convert: bool = False
     """The sample is uint8 and becomes float32 first, since something else than a conv reads it."""
-    store: str = "float32"
-    """How the inputs that the backward half needs are kept: float32, float16 or int8."""
-
-    @cached_property
-    def last_layer(self) -> str:
-        """The name of the head."""
-        return [node.name for node in self.nodes if node.name][-1]
 
     @cached_property
     def last_reader(self) -> dict[int, int]:

@@ -5,10 +5,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+CONSTANTS = ("float32", "float16", "int8")
 FLAGS = {"float32": "", "float16": "half", "int8": "byte"}
 """The flag of the instructions that read them."""
 ITEM = {"": 4, "half": 2, "byte": 1}
 """Bytes of a number by that flag."""
+LEAST = 16
+"""Numbers of a row from which on it is packed: a scale for fewer would not pay."""
 
 
 class Packed(NamedTuple):

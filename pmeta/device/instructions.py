@@ -33,7 +33,7 @@ _TABLE = (  # operation, operands, parameters, flags; numbered from 1 on
     ),
     (
         *("conv_bw_w", "acc! gy x~ gamma_fw? gamma_bw? patches!"),
-        *("geom stored strip channels rows first", "half byte"),
+        *("geom stored strip channels rows first", ""),
     ),
     ("conv_bw_x", "gx! gy w patches! scale", "geom channels strip", "add half byte"),
     ("bias_bw", "acc! gy gamma_bw?", "channels plane", "rows_first"),
@@ -49,7 +49,7 @@ _TABLE = (  # operation, operands, parameters, flags; numbered from 1 on
     ("add", "y! x", "count", ""),
     ("copy", "y! x~", "count plane", ""),
     ("fc", "y! x w bias? scale", "outputs inputs rows", "half byte"),
-    ("fc_bw_w", "acc! gy x gamma_fw? gamma_bw?", "outputs inputs rows stored", "half byte"),
+    ("fc_bw_w", "acc! gy x gamma_fw? gamma_bw?", "outputs inputs rows stored", ""),
     ("fc_bw_x", "gx! gy w scale", "outputs inputs rows", "add half byte"),
     (
         *("score", "gamma! x~ module scratch!", "channels plane threshold"),
@@ -76,8 +76,8 @@ _TABLE = (  # operation, operands, parameters, flags; numbered from 1 on
     ("norm_coef", "coef! stat means? w? mean products", "channels plane pooled per_group", ""),
     ("norm_pool_bw", "x! gy index. coef", "geom channels stride", ""),
     ("prototypes", "w! bias! acc count", "outputs inputs scale", ""),
-    ("pack", "y!. x gamma?", "channels plane stored", "rows_first half byte"),
-    ("unpack", "y! x.", "channels plane", "half byte"),
+    (),  # 39 and 40 are reserved: no engine runs them
+    (),
 )
 
 
@@ -101,7 +101,7 @@ def _layout(number: int, operands: str, parameters: str, flags: str) -> Layout:
     return Layout(number, tuple(marked), tuple(parameters.split()), tuple(flags.split()), marks)
 
 
-LAYOUTS = {op: _layout(number, *rest) for number, (op, *rest) in enumerate(_TABLE, start=1)}
+LAYOUTS = {row[0]: _layout(number, *row[1:]) for number, row in enumerate(_TABLE, start=1) if row}
 
 
 class RawInstr(NamedTuple):

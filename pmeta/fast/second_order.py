@@ -148,19 +148,10 @@ class ConvWeightGrad(Function):
         return d_g, d_x, None, None
 
 
-Keep = Callable[[Tensor], Tensor]
-
-
-def group_normalise(x: Tensor, groups: int, eps: float, keep: Keep | None = None) -> Tensor:
+def group_normalise(x: Tensor, groups: int, eps: float) -> Tensor:
     """x_hat = (x - mean) / sqrt(var + eps) over each group of channels of each sample: a group norm
-    without its affine part.
-
-    `keep` gives what the backward pass has of x_hat, where that is not x_hat itself."""
-
-    def kept(x_hat: Tensor) -> Tensor:
-        return x_hat if keep is None else keep(x_hat.view_as(x)).reshape(x_hat.shape)
-
-    return Normalise.apply(x.reshape(x.shape[0], groups, -1), eps, kept).view_as(x)
+    without its affine part."""
+    return Normalise.apply(x.reshape(x.shape[0], groups, -1), eps).view_as(x)
 
 
 def _statistics(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
@@ -174,16 +165,16 @@ class Normalise(Function):
     """x_hat over the last axis of x (B, G, N)."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, eps: float, keep: Keep) -> Tensor:
+    def forward(ctx: Any, x: Tensor, eps: float) -> Tensor:
         x_hat, r = _statistics(x, eps)
         ctx.save_for_backward(x, x_hat, r)
-        ctx.eps, ctx.keep = eps, keep
+        ctx.eps = eps
         return x_hat
 
     @staticmethod
     def backward(ctx: Any, g: Tensor):
         x, x_hat, r = ctx.saved_tensors
-        return NormaliseGrad.apply(g, x, ctx.keep(x_hat.detach()), r, ctx.eps), None, None
+        return NormaliseGrad.apply(g, x, x_hat.detach(), r, ctx.eps), None
 
 
 class NormaliseGrad(Function):

@@ -67,7 +67,6 @@ class Learner:
         pixels: bool = False,
         for_device: bool = True,
         head: str = "learned",
-        store: str = "",
     ):
         """Take in `model` as it is; `example` is a batch of one input.
 
@@ -80,13 +79,10 @@ class Learner:
         `memory_budget` is what the device may take to adapt: its arena in bytes, as in "100kB", or
         a share of what MAML takes, as in "50%". `pixels`: the device reads raw pictures.
         `for_device` refuses a model that cannot be exported, with all the reasons. `head`: learned,
-        or prototype, made from the support set. `store` is how the device keeps inputs until the
-        backward pass, float32, float16 or int8, and what meta-training rounds them to; empty: as
-        `method` has it, which is float32 unless told."""
+        or prototype, made from the support set."""
         check_model(model, example)
         self.net = take_in(model, example, extra)
-        row = methods.method(method) if isinstance(method, str) else method
-        self.method = replace(row, store=store or row.store)
+        self.method = methods.method(method) if isinstance(method, str) else method
         self.seed, self.alpha_0, self.for_device = seed, alpha_0, for_device
         generator = torch.Generator().manual_seed(seed)
         self.meta = init_meta(self.net, self.method, inner_steps, alpha_0, generator, head)
@@ -243,31 +239,23 @@ class Learner:
         `pmeta train --init` does: the head may have another number of outputs."""
         self.meta = start_from(self.net, self.meta, initial(str(path)), str(path))
 
-    def export(
-        self,
-        path: str | Path,
-        pixels: bool | None = None,
-        batch: int | None = 1,
-        store: str | None = None,
-    ) -> None:
+    def export(self, path: str | Path, pixels: bool | None = None, batch: int | None = 1) -> None:
         """Write the model for the device: `pmeta.device.binding`, `pmeta adapt` or C.
 
         It reads float32 samples as they are or, with `pixels`, raw pictures, which it normalises as
         `open_split` and `pmeta adapt` have them; None: as the learner was told. Attention is that
-        of `batch` samples at a time (None: the whole support set). `store` is how the device keeps
-        inputs until the backward pass: float32, float16 or int8; None: as the learner was told."""
+        of `batch` samples at a time (None: the whole support set)."""
         raw = self.pixels if pixels is None else self._pixels(pixels)
-        write_atomically(Path(path), self._exported(raw, batch, store).data)
+        write_atomically(Path(path), self._exported(raw, batch).data)
 
-    def _exported(self, raw: bool, batch: int | None, store: str | None = None) -> Exported:
+    def _exported(self, raw: bool, batch: int | None) -> Exported:
         c = self.sample_shape[0]
-        more: dict[str, Any] = {"scale": [SCALE] * c, "shift": [SHIFT] * c} if raw else {}
+        scale: dict[str, Any] = {"scale": [SCALE] * c, "shift": [SHIFT] * c} if raw else {}
         kind, shape = "uint8" if raw else "float32", self.sample_shape
-        what = self.net, self.meta, replace(self.method, store=store or self.method.store)
+        what = self.net, self.meta, self.method
         with self.evaluating():
             own = export_budget(*what, self.memory_budget, "arena", Sample(shape, kind), batch)
-            more |= {"memory_budget": own, "store": store}
-            return export(*what, shape, batch=batch, input_type=kind, **more)
+            return export(*what, shape, batch=batch, input_type=kind, memory_budget=own, **scale)
 
     @property
     def arena_bytes(self) -> int:

@@ -15,7 +15,6 @@ from pmeta.method.methods import Method
 from pmeta.method.prototypes import LOG_SCALE, count_classes, prototype_head
 from pmeta.method.weight_gradient import scale, weight_gradients
 from pmeta.network.layers import Layer, Network, Weights
-from pmeta.network.storage import kept_input
 from pmeta.network.tape import Edits, Kept, forward, unchanged
 
 Loss = Callable[[Any, Any], Tensor]
@@ -191,8 +190,7 @@ class InnerLoop:
         hooks: list[RemovableHandle] = []
         with torch.enable_grad():
             edits = self._edits(gammas, hooks)
-            how = edits, self.pool_first, kept, self.method.store
-            output, tape = forward(self.net, w, part[0], tied, *how)
+            output, tape = forward(self.net, w, part[0], tied, edits, self.pool_first, kept)
             total = _sum_of_losses(self.loss(output, part[1]), len(part[0])) / n
             inputs = [tape[layer.name].y for layer in tied] + [w[name] for name in alone]
             with tape.gate.shut():
@@ -211,8 +209,7 @@ class InnerLoop:
                 gamma_fw = gammas(layer, "fw", stored.seen)
             if self.method.sparse_bw == "w":
                 gamma_bw = gammas(layer, "bw", g_y, stored.share)
-            x = kept_input(self.net, layer, stored.x, self.method.store)
-            g_l = weight_gradients(layer, x, g_y, gamma_fw, gamma_bw)  # Eq. 13
+            g_l = weight_gradients(layer, stored.x, g_y, gamma_fw, gamma_bw)  # Eq. 13
             g_w.update(zip(layer.params, g_l, strict=True))
             scores[layer.name] = (gamma_fw, gamma_bw)
         return g_w, scores

@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-from pmeta.base.number_types import NUMBER_TYPES
-
 
 @dataclass(frozen=True)
 class Method:
@@ -30,9 +28,6 @@ class Method:
     sparse_bw: str = "w"
     """What gamma_bw multiplies: w, the weight gradient g(w_l), or y, the gradient g(y_l) itself
     (Table 7)."""
-    store: str = "float32"
-    """How the device keeps the inputs that weight gradients need until the backward pass: float32,
-    float16 or int8."""
 
     @property
     def stored_rho(self) -> float | None:
@@ -53,7 +48,6 @@ class Method:
             ("scores", self.scores, ("none", "attention", "static")),
             ("sparse_fw", self.sparse_fw, ("w", "x")),
             ("sparse_bw", self.sparse_bw, ("w", "y")),
-            ("store", self.store, NUMBER_TYPES),
         ):
             if value not in known:
                 raise ValueError(f"{flag} must be one of {', '.join(known)}, got {value!r}.")

@@ -65,11 +65,6 @@ class Network:
         """The output layer: the last weight layer that runs."""
         return [layer for layer in self.layers if layer.kind != "param"][-1]
 
-    @cached_property
-    def first(self) -> frozenset[str]:
-        """The layers that read the sample itself."""
-        return frozenset(op.name for op in self.ops if op.name and _root(self.ops, op) < 0)
-
     def index(self, name: str) -> int:
         """The column of a layer in alpha.
 
@@ -106,12 +101,6 @@ class Network:
         names = {layer.name for layer in self.layers if isinstance(layer.module, kinds)}
         at = [i for i, op in enumerate(self.ops) if op.name in names and _is_pooled(self.ops, i)]
         return frozenset(self.ops[i].name for i in at)
-
-
-def _root(ops: tuple[Op, ...], op: Op) -> int:
-    """The operation that made what `op` reads, if not by another shape of it; -1: the sample."""
-    i = op.inputs[0]
-    return _root(ops, ops[i]) if i >= 0 and ops[i].kind == "view" else i
 
 
 def _is_pooled(ops: tuple[Op, ...], i: int) -> bool:

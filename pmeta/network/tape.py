@@ -14,9 +14,8 @@ from torch.func import functional_call
 
 from pmeta.fast.norm_pool import norm_pool
 from pmeta.fast.pool_first import PoolFirst
-from pmeta.fast.second_order import Conv, Gate, Keep, group_normalise
+from pmeta.fast.second_order import Conv, Gate, group_normalise
 from pmeta.network.layers import BATCH_NORMS, Layer, Network, Weights
-from pmeta.network.storage import rounded
 
 
 class Record(NamedTuple):
@@ -83,20 +82,18 @@ def forward(
     edits: Edits = NO_EDITS,
     pool_first: bool = False,
     kept: Kept | None = None,
-    store: str = "float32",
 ) -> tuple[Any, Tape]:
     """The forward pass with the weights `w`, and the tape of the layers in `taped`.
 
     Every y_l on the tape requires a gradient: where no weight below needs one, the backward pass
     ends there. `pool_first` has the norms in `net.pooled` computed only where their max-pool
     chooses, unless their input is edited: the same in half the time. The layers in `kept` are
-    computed in the first pass that has it, and not again. `store` is how the device keeps the
-    normalized inputs that the gradients pass."""
+    computed in the first pass that has it, and not again."""
     mode = PoolFirst() if pool_first and net.pooled else None
     if pool_first and net.channels_last and x.dim() == 4:
         x = x.contiguous(memory_format=torch.channels_last)
     names = frozenset(layer.name for layer in taped)
-    one = _Pass(net, names, edits, mode, kept or Kept(frozenset(), {}), store)
+    one = _Pass(net, names, edits, mode, kept or Kept(frozenset(), {}))
     with one.in_place_of_the_modules(), mode or nullcontext():
         output = functional_call(net.model, w, (x,))
     return output, one.tape
@@ -111,7 +108,6 @@ class _Pass:
     edits: Edits
     mode: PoolFirst | None
     kept: Kept
-    store: str
     tape: Tape = field(default_factory=Tape)
 
     @contextmanager
@@ -134,15 +130,9 @@ class _Pass:
         output = partial(self.output, layer)
         edited = self.edits.x is not unchanged or isinstance(layer.module, BATCH_NORMS)
         needed = edited and layer.name in self.taped  # in full
-        exact = self.store != "float32" and self._passes(layer)  # rounded everywhere
-        if self.mode is None or layer.name not in self.net.pooled or needed or exact:
+        if self.mode is None or layer.name not in self.net.pooled or needed:
             return output
         return partial(self.mode.hold, output)  # computed when it is known who reads it
-
-    def _passes(self, layer: Layer) -> bool:
-        """Whether gradients pass a layer, since one before it is on the tape."""
-        before = self.net.layers[: self.net.layers.index(layer)]
-        return any(other.name in self.taped for other in before)
 
     def output(self, layer: Layer, x: Tensor, pooled: bool = False) -> Tensor:
         """What the module of a layer gives for its input x, and a record of it on the tape.
@@ -152,10 +142,7 @@ class _Pass:
             return self.kept.outputs[layer.name]
         is_taped = layer.name in self.taped
         edit_x = self.edits.x if is_taped else unchanged
-        if pooled:
-            record = pooled_norm(layer, x)
-        else:
-            record = computed(layer, x, edit_x, self.tape.gate, self.store)
+        record = pooled_norm(layer, x) if pooled else computed(layer, x, edit_x, self.tape.gate)
         if layer.name in self.kept.names:
             self.kept.outputs[layer.name] = record.y
         if not is_taped:
@@ -165,7 +152,7 @@ class _Pass:
         return self.edits.y(layer, record.y)
 
 
-def computed(layer: Layer, x: Tensor, edit_x: Edit, gate: Gate, store: str = "float32") -> Record:
+def computed(layer: Layer, x: Tensor, edit_x: Edit, gate: Gate) -> Record:
     """One layer; `functional_call` has put the weights in its module."""
     m = layer.module
     if layer.kind == "conv":
@@ -175,8 +162,7 @@ def computed(layer: Layer, x: Tensor, edit_x: Edit, gate: Gate, store: str = "fl
     if layer.kind == "fc":
         x = edit_x(layer, x)
         return Record(x, F.linear(x, m.weight, m.bias))
-    keep = None if store == "float32" else partial(rounded, rows=layer.channels_last, store=store)
-    x_hat = edit_x(layer, _normalised(m, x, keep))
+    x_hat = edit_x(layer, _normalised(m, x))
     return Record(x_hat, _affine(m, x_hat))
 
 
@@ -202,11 +188,11 @@ def _pooled_batch_norm(m: Any, x: Tensor) -> Record:
     return Record(x_hat, _affine(m, x_hat))
 
 
-def _normalised(m: nn.Module, x: Tensor, keep: Keep | None = None) -> Tensor:
+def _normalised(m: nn.Module, x: Tensor) -> Tensor:
     if isinstance(m, nn.GroupNorm):
-        return group_normalise(x, m.num_groups, m.eps, keep)
+        return group_normalise(x, m.num_groups, m.eps)
     if isinstance(m, nn.LayerNorm):
-        return group_normalise(x, prod(x.shape[1:-1]), m.eps, keep)  # each row by itself
+        return group_normalise(x, prod(x.shape[1:-1]), m.eps)  # each row by itself
     assert isinstance(m, BATCH_NORMS)
     by_channel = x.transpose(0, 1)  # the batch statistics of a channel: one group of one "sample"
     return group_normalise(by_channel[None], x.shape[1], m.eps)[0].transpose(0, 1)

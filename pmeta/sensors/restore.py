@@ -39,18 +39,17 @@ def load(path: str) -> Trained:
     return Trained(config, windowing, net, restored(meta, best.tensors))
 
 
-def export_run(path: str, batch: int | None = 1, store: str | None = None) -> Exported:
+def export_run(path: str, batch: int | None = 1) -> Exported:
     """The best model of a run for the device, with its windows, the names of its classes and
     its temperatures."""
     trained = load(path)
     windowing = trained.windowing
     shape = len(windowing.columns), windowing.length
-    method = trained.config.method_row()
-    what = trained.net, trained.meta, replace(method, store=store or method.store)
+    what = trained.net, trained.meta, trained.config.method_row()
     budget = export_budget(*what, trained.config.memory_budget, "arena", Sample(shape), batch)
     made = export(
         *what, shape, scale=windowing.scale, shift=windowing.shift, batch=batch,
-        memory_budget=budget, store=store,
+        memory_budget=budget,
     )  # fmt: skip
     known = facts(made.data) | {"classes": list(windowing.labels), "windows": windowing.as_facts()}
     return replace(made, data=with_facts(made.data, known, temperatures(path)))

@@ -6,7 +6,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from pmeta.method.methods import Method, method
 
@@ -39,9 +39,6 @@ class Settings(ABC):
     memory_budget: str = ""
     """Instead of lambda: adapting to one sample at a time must fit in this much memory (such as
     1MB, 800kB, 1.5MiB), or in this share of what MAML takes (such as 50%)."""
-    store: Literal["float32", "float16", "int8"] = "float32"
-    """How the device will keep the inputs that weight gradients need until the backward pass: the
-    inner loop rounds them likewise, and gradients pass the rounding straight through."""
     seed: int = 0
     """Of the weights and of the tasks."""
     workers: int = 0
@@ -59,7 +56,7 @@ class Settings(ABC):
 
     def method_row(self) -> Method:
         """The method with what this run changes in it."""
-        return dataclasses.replace(method(self.method), store=self.store)
+        return method(self.method)
 
     @property
     @abstractmethod

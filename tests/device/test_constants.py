@@ -5,9 +5,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from pmeta.base.number_types import LEAST
 from pmeta.compiler.export import export
-from pmeta.compiler.packing import pack
+from pmeta.compiler.packing import LEAST, pack
 from pmeta.device.model_file import INPUT_TYPES
 from tests.device.test_golden import same_weights
 from tests.helpers.device_models import Case, case

@@ -45,9 +45,8 @@ class Example(NamedTuple):
 
     @property
     def packed(self) -> frozenset[str]:
-        """Operands that are bytes: also weights and inputs of two bytes or one."""
-        which = "x" if self.op in ("conv_bw_w", "fc_bw_w") else "w"
-        small = {which} if {"half", "byte"} & {*self.flags} else set()
+        """Operands that are bytes: also weights of two bytes or one."""
+        small = {"w"} if {"half", "byte"} & {*self.flags} else set()
         return LAYOUTS[self.op].marks["packed"] | (small & self.words.keys())
 
     def sizes(self) -> dict[str, int]:
@@ -137,8 +136,6 @@ BW_W_ROWS = Example(
     WHOLE,
     rounds=3,
 )
-BW_W_HALF = BW_W.packing("half", x=6 * (8 + 288))  # 143 numbers, filled up to a word
-BW_W_BYTE = BW_W_STORED.packing("byte", x=4 * (8 + 144))
 BW_X = Example(
     "conv_bw_x",
     {"geom": 1, "channels": 5, "strip": 16},
@@ -241,8 +238,6 @@ FC_BW_W = Example(
     105,
 )
 FC_BW_W_ALL = FC_BW_W.but(stored=0)._replace(words={**FC_BW_W.words, "x": 21})
-FC_BW_W_HALF = FC_BW_W.packing("half", x=3 * (8 + 8))
-FC_BW_W_BYTE = FC_BW_W_ALL.packing("byte", x=3 * (8 + 8))  # 7 numbers
 FC_BW_X = Example(
     "fc_bw_x", {"outputs": 5, "inputs": 7, "rows": 3}, {"gx": 21, "gy": 15, "w": 35}, 105
 )
@@ -269,22 +264,6 @@ SCORE_HALF = SCORE.packing("half", module=25 + 10)
 SCORE_BYTE = SCORE.packing("byte", module=13 + 20)
 SCORE_MEAN = Example("score_mean", {"channels": 5, "plane": 1}, {"gamma": 5, "sum": 5, "order": 5})
 COMPACT = Example("compact", {"channels": 5, "plane": 7, "stored": 3}, {"x": 35, "gamma": 5})
-PACK = Example(
-    "pack",
-    {"channels": 5, "plane": 7, "stored": 3},
-    {"y": 3 * (8 + 16), "x": 35, "gamma": 5},
-    flags=("half",),
-)
-PACK_ROWS = PACK._replace(
-    words={"y": 7 * (8 + 4), "x": 35, "gamma": 5}, flags=("rows_first", "byte")
-)
-PACK_ALL = PACK.but(stored=0)._replace(
-    words={"y": 5 * (8 + 8), "x": 35, "gamma": 5}, flags=("byte",), without=("gamma",)
-)
-UNPACK = Example(
-    "unpack", {"channels": 5, "plane": 7}, {"y": 35, "x": 5 * (8 + 16)}, flags=("half",)
-)
-UNPACK_BYTE = UNPACK._replace(words={"y": 35, "x": 5 * (8 + 8)}, flags=("byte",))
 ACT = Example("act", {"count": 17}, {"x": 17, "mask": 3})
 ACT_BW = Example("act_bw", {"count": 16}, {"g": 16, "mask": 2})
 CURVE = Example("curve", {"count": 17}, {"x": 17, "kept": 17})

@@ -340,20 +340,6 @@ def test_order_and_batch_of_the_inner_loop(tmp_path: Path) -> None:
             assert (loop.second_order, loop.batch) == (not first_order, batch)
 
 
-def test_storage_is_what_the_inner_loops_round_to(tmp_path: Path) -> None:
-    net, _ = build(TINY, (1, 28, 28), torch.device("cpu"))
-    for store in ("float32", "int8"):
-        config = tiny(tmp_path / store, store=store)
-        assert training_loop(net, config).method.store == store
-        train(Group(), config)
-        assert Run(config.out).config()["store"] == store
-    plain, small = (outcome(tmp_path / store) for store in ("float32", "int8"))
-    assert not same(plain["last"], small["last"])
-    for name, w in plain["last"].items():
-        assert small["last"][name].isfinite().all(), name
-        assert w.shape == small["last"][name].shape
-
-
 def test_validation_is_on_the_same_tasks_of_other_classes_one_sample_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,9 +10,7 @@ from pmeta.compiler.fuse import NORMS, Stage
 from pmeta.compiler.ir import ACTS, CURVES, LANES, NOTHING, Instr, Ref, instr
 from pmeta.compiler.lower.emitter import Emitter, Size
 from pmeta.compiler.lower.forward import concat_parts, norm_part
-from pmeta.compiler.lower.head_parts import HeadParts, head_by_parts
 from pmeta.compiler.lower.recompute import head_again
-from pmeta.compiler.lower.store import Records, flags
 from pmeta.compiler.read_model import Node
 from pmeta.device.model_file import Geom
 
@@ -24,20 +22,13 @@ def stage_backward(e: Emitter, s: int, stage: Stage) -> None:
         return
     tail = _TailBackward(e, s, stage)
     reaches_head = tail.walk()
-    gammas_fw = [
-        e.kept.get(("gamma", n.t)) or e.gamma(n.node, "fw", n.scored, n.scored_size)
-        for n in tail.norms
-    ]
-    if reaches_head and tail.by_parts:
-        head = HeadParts(e, s, stage, tail.rounds)
-        head_by_parts(e, head, tail.g, tail.body, tail.again())
-    else:
-        e.emit_rounds(tail.body, tail.rounds)
+    gammas_fw = [e.gamma(n.node, "fw", n.scored, n.scored_size) for n in tail.norms]
+    e.emit_rounds(tail.body, tail.rounds)
     for norm, gamma_fw in zip(tail.norms, gammas_fw, strict=True):
         _update_norm(e, norm, gamma_fw)
     if reaches_head and tail.tail.pools_first:
         head_again(e, s, stage, tail.g, tail.sums, tail.rounds)
-    elif reaches_head and not tail.by_parts:
+    elif reaches_head:
         _head_backward(e, s, stage, tail.g.whole(prod(stage.head_shape) * 4))
 
 
@@ -56,7 +47,6 @@ def _concat_backward(e: Emitter, stage: Stage) -> None:
 
 
 class _UpdatedNorm(NamedTuple):
-    t: int
     node: Node
     scored: Ref
     """What gives gamma_fw: xhat, or its means by channel."""
@@ -81,23 +71,6 @@ class _TailBackward:
         self.norms: list[_UpdatedNorm] = []
         self.sums = NOTHING, NOTHING
         """Of a norm behind its max-pool."""
-        self.by_parts = self.rounds > 1 and bool(self.tail.order) and self._is_packed_behind_conv()
-        """The gradient of the head's output is there one part after the other."""
-        self.moved = False
-        """A pool has moved the gradient to a place of its own."""
-        self.from_here = 0
-        """The instruction from which on a round can run again: behind it nothing changes what it
-        reads."""
-
-    def _is_packed_behind_conv(self) -> bool:
-        head = self.e.nodes[self.stage.head] if self.stage.head is not None else None
-        is_conv = head is not None and head.geom is not None and head.geom.groups == 1
-        return is_conv and self.tail.order[0] in self.e.packed_norms and not self.tail.pools_first
-
-    def again(self) -> list[Instr]:
-        """What gives the gradient of one part once more, and nothing else."""
-        elsewhere = ("add", "copy", "mul_bw")
-        return [i for i in self.body[self.from_here :] if i.op not in elsewhere]
 
     def walk(self) -> bool:
         """Emit every operation whose gradient is needed; whether the head's is needed too."""
@@ -173,8 +146,6 @@ class _TailBackward:
 
     def _pool(self, t: int, node: Node, to: Ref) -> None:
         assert node.geom is not None
-        self.from_here = self.from_here if self.moved else len(self.body)
-        self.moved = True
         channels = node.geom.c_in // self.rounds
         named: dict[str, Any] = {"gx": to, "gy": self.g, "geom": t, "channels": channels}
         if node.kind == "maxpool":
@@ -186,7 +157,7 @@ class _TailBackward:
 
     def _norm(self, t: int, node: Node, shape: tuple[int, ...], passes: bool) -> None:
         part = norm_part(node, shape, self.rounds)
-        xhat = self._xhat(t, shape, passes)
+        xhat = self.e.kept["xhat", t].part(prod(shape) // self.rounds * 4)
         rstd = mean = products = NOTHING
         if passes:
             rstd = self.e.kept["rstd", t].parts(part.groups * 4, self.rounds)
@@ -197,9 +168,9 @@ class _TailBackward:
         if node.name in self.e.live:
             seen = Size(channels, prod(shape) // channels, rows_first=node.kind == "layer_norm")
             scored, scored_size = xhat.whole(seen.bytes()), seen
-            if ("means", t) in self.e.kept:
+            if self.tail.pools_first:
                 scored, scored_size = self.e.kept["means", t].whole(channels * 4), Size(channels, 1)
-            self.norms.append(_UpdatedNorm(t, node, scored, scored_size, seen, *self.sums))
+            self.norms.append(_UpdatedNorm(node, scored, scored_size, seen, *self.sums))
         self._append(
             f"{node.kind}_bw",
             node.name,
@@ -213,18 +184,6 @@ class _TailBackward:
             **part.sizes,
         )
         self.g = self.g if self.tail.pools_first else xhat
-
-    def _xhat(self, t: int, shape: tuple[int, ...], passes: bool) -> Ref:
-        """The normalized input of a norm, which becomes the gradient of its input if that passes
-        on; what was packed is unpacked there."""
-        size, records = prod(shape) // self.rounds * 4, Records(self.e, t, shape, self.rounds)
-        if t not in self.e.packed_norms:
-            return self.e.kept["xhat", t].part(size)
-        name, whole = f"g(x) {self.e.nodes[t].name}", passes and not self.by_parts
-        xhat = self.e.new(name, size).part(size) if whole else self.e.new("part", size, local=True)
-        self.from_here = self.from_here if self.moved else len(self.body)
-        self.body.append(records.unpack(xhat))
-        return xhat
 
 
 def _update_norm(e: Emitter, norm: _UpdatedNorm, gamma_fw: Ref) -> None:
@@ -260,13 +219,10 @@ def _weight_gradient(e: Emitter, s: int, stage: Stage, node: Node, gy: Ref) -> N
     if e.streams_again and stage.source not in e.values:
         _streamed_weight_gradient(e, node, gy, g_size)
         return
-    x, packed = e.values[stage.source].whole(size.bytes(stored)), {}
-    if stage.source in e.packed:
-        x, packed = e.values[stage.source], flags(e)
-    gamma_fw = e.kept.get(("gamma", stage.head)) or e.gamma(node, "fw", x, size)
+    x = e.values[stage.source].whole(size.bytes(stored))
+    gamma_fw = e.gamma(node, "fw", x, size) if stored is None else e.kept["gamma", stage.head]
     gamma_bw = e.gamma(node, "bw", gy, g_size)
     named = {"gy": gy, "x": x, "gamma_fw": gamma_fw, "gamma_bw": gamma_bw, "stored": stored or 0}
-    named |= packed
     if node.geom is None:
         sizes = {"outputs": filters, "inputs": size.channels, "rows": size.plane}
         acc = e.accumulator(node, node.weight, (1, filters * size.channels, 1))

@@ -39,10 +39,6 @@ class Emitter:
         """Where each value that still is needed lies."""
         self.kept: dict[tuple[str, int], Ref] = {}
         """What the forward half leaves for the backward half: ("xhat", node) and the like."""
-        self.packed: set[int] = set()
-        """The values that are kept in fewer bytes."""
-        self.packed_norms: set[int] = set()
-        """The norms whose normalized input is."""
         self.grads: dict[int, Ref] = {}
         self.acc: dict[str, Ref] = {}
         self.shared: dict[tuple[str, str], Ref] = {}

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 from pmeta.compiler.fuse import NORMS, Stage
 from pmeta.compiler.ir import ACTS, CURVES, NOTHING, Instr, Ref, Unit, instr
 from pmeta.compiler.lower.emitter import Emitter
-from pmeta.compiler.lower.store import Records, pack_input, packed_input
 from pmeta.compiler.read_model import Node
 
 Shape = tuple[int, ...]
@@ -24,8 +23,6 @@ def stage_forward(e: Emitter, s: int, stage: Stage) -> None:
     if apart:  # its patches are gathered once, not in every round
         e.units.append(Unit(1, [forward.whole_head()]))
     e.emit_rounds(body, forward.rounds)
-    for records in forward.rows:
-        records.pack_rows()
 
 
 def concat_parts(e: Emitter, stage: Stage) -> Iterator[tuple[int, int, int]]:
@@ -48,17 +45,12 @@ def _concat(e: Emitter, stage: Stage) -> None:
 class StageForward:
     """The instructions of one stage, part by part."""
 
-    def __init__(self, e: Emitter, s: int, stage: Stage, whole: bool = False):
-        """`whole`: the head has run elsewhere, and its output is there."""
-        self.e, self.s, self.stage, self.whole = e, s, stage, whole
+    def __init__(self, e: Emitter, s: int, stage: Stage):
+        self.e, self.s, self.stage = e, s, stage
         self.rounds = e.tiling.forward.get(s, e.model.rounds(stage)[-1])
         self.tail = e.tail(stage)
         self.moves = [i for i in range(len(self.tail.order)) if self._moves(i)]
         self.out = e.values[stage.value] = e.full(self._name(), stage.shape, self.rounds)
-        self.first = NOTHING
-        """What the head writes."""
-        self.rows: list[Records] = []
-        """Of layer norms, to be packed when the stage has run."""
 
     def _name(self) -> str:
         head = self.stage.head
@@ -79,20 +71,12 @@ class StageForward:
         kinds = [self.e.nodes[t].kind for t in self.tail.order]
         head = self.e.nodes[self.stage.head] if self.stage.head is not None else None
         is_conv = head is not None and head.geom is not None
-        apart = is_conv and self.rounds > 1 and self.moves[:1] == [0] and kinds[0] in NORMS
-        return apart and not self._packs(self.tail.order[0], self.stage.head_shape)
-
-    def _packs(self, t: int, shape: Shape) -> bool:
-        """Whether the normalized input of norm t is packed; the output of a streamed conv is not,
-        since it was whole before."""
-        return not self.whole and self._records(t, shape).pack_them
-
-    def _records(self, t: int, shape: Shape) -> Records:
-        return Records(self.e, t, shape, self.rounds)
+        return is_conv and self.rounds > 1 and self.moves[:1] == [0] and kinds[0] in NORMS
 
     def whole_head(self) -> Instr:
         """The conv of all channels, once the place of its output is known."""
-        return self._head(self.first.whole(prod(self.stage.head_shape) * 4), rounds=1)
+        y = self.e.kept["xhat", self.tail.order[0]].whole(prod(self.stage.head_shape) * 4)
+        return self._head(y, rounds=1)
 
     def instructions(self, head: bool = True) -> list[Instr]:
         """Of one round; without its head where that has run elsewhere."""
@@ -102,7 +86,7 @@ class StageForward:
         if first and (first.geom or first.kind == "mul"):  # these read the source
             place = self._part_of(stage.source, shape)
         else:
-            place = self.first = self._place(-1, shape)
+            place = self._place(-1, shape)
             if head:
                 body.append(self._head(place))
         tail = self.tail
@@ -114,20 +98,8 @@ class StageForward:
                 body += self._norm_pool(tail.order[0], t, place, to)
             else:
                 body.append(self._operation(t, self.e.nodes[t], place, to, tail.shapes[i]))
-                body += self._packed(i, place)
             place = to
         return body
-
-    def _packed(self, i: int, xhat: Ref) -> list[Instr]:
-        """What packs the normalized input that operation i keeps, if it does."""
-        t, shape = self.tail.order[i], self.tail.shapes[i]
-        kind = self.e.nodes[t].kind
-        if kind not in NORMS or i not in self.moves or not self._packs(t, shape):
-            return []
-        if kind == "norm":
-            return self._records(t, shape).pack(xhat)
-        self.rows.append(self._records(t, shape))
-        return []
 
     def _part_of(self, value: int, shape: Shape) -> Ref:
         return self.e.values[value].part(prod(shape) // self.rounds * 4)
@@ -139,7 +111,7 @@ class StageForward:
             return self.out
         t = self.tail.order[following]
         node = self.e.nodes[t]
-        if node.kind not in NORMS or (self.rounds > 1 and self._packs(t, shape)):
+        if node.kind not in NORMS:
             return self.e.new("part", prod(shape) * 4 // self.rounds, local=True)
         self.e.kept["xhat", t] = self.e.full(f"xhat {node.name}", shape, self.rounds)
         return self.e.kept["xhat", t]
@@ -237,14 +209,11 @@ class StageForward:
             index = self._keep("index", pool, geom.index_bytes(channels))
         sizes: dict[str, Any] = {"channels": channels, "per_group": per_group}
         rows = {"channels": channels, "width": pooled, "rows": 1, "window": 1}
-        records = self._records(t, (geom.c_in, geom.ho, geom.wo))
-        packed = records.pack(xhat) if self.e.keeps_norm(t) and records.pack_them else []
         return [
             instr("moments", node.name, stat=stat, x=x, channels=channels, plane=plane),
             instr("group_stat", stat=stat, means=means, count=plane, eps=node.eps, **sizes),
             instr("maxpool", y=xhat, x=x, index=index, w=w, geom=pool, channels=channels),
             instr("normalise", node.name, xhat=xhat, y=y, stat=stat, w=w, bias=bias, **rows),
-            *packed,
         ]
 
     def _keep(self, what: str, t: int, size: int) -> Ref:
@@ -275,15 +244,10 @@ def norm_part(node: Node, shape: Shape, rounds: int) -> NormPart:
     return NormPart(channels, channels // per_group, {**sizes, "eps": node.eps})
 
 
-def keep_input(e: Emitter, value: int) -> None:
-    """Leave of x_{l-1} what the backward half needs, in place: the channels with gamma_fw != 0
-    (Sec. 3.3.2), packed if it is to be.
+def compact(e: Emitter, value: int) -> None:
+    """Keep the channels of x_{l-1} with gamma_fw != 0, in place (Sec. 3.3.2).
 
     To be called once nothing reads the value forward any more."""
-    size = packed_input(e, value)
-    if size is not None:
-        pack_input(e, value, size)
-        return
     for head in e.updated_readers(value):
         stored = e.stored_channels(head)
         if stored is None:

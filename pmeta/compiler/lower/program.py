@@ -11,7 +11,7 @@ from math import prod
 from pmeta.compiler.ir import Model, Program, Tiling
 from pmeta.compiler.lower.backward import stage_backward
 from pmeta.compiler.lower.emitter import Emitter
-from pmeta.compiler.lower.forward import keep_input, stage_forward
+from pmeta.compiler.lower.forward import compact, stage_forward
 from pmeta.compiler.lower.rows import block_of, rows_forward
 from pmeta.compiler.lower.stream import blocks, stream
 
@@ -34,7 +34,7 @@ def program(model: Model, live: frozenset[str], tiling: Tiling) -> Program:
             stage_forward(e, s, stage)
         for value in stage.reads():
             if model.last_reader[value] == s:
-                keep_input(e, value)
+                compact(e, value)
     last = model.stages[-1]
     output = e.values[last.value].whole(prod(last.shape) * 4)
     forward, e.units, g_output = e.units, [], None

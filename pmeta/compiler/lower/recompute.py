@@ -9,9 +9,8 @@ there as a whole.
 from typing import Any
 
 from pmeta.compiler.fuse import Stage
-from pmeta.compiler.ir import NOTHING, Instr, Ref, instr
+from pmeta.compiler.ir import LANES, NOTHING, Instr, Ref, instr
 from pmeta.compiler.lower.emitter import Emitter, Size
-from pmeta.compiler.lower.head_parts import HeadParts
 
 
 def head_again(
@@ -23,14 +22,20 @@ def head_again(
     _Again(e, s, stage, g, rounds).emit(*sums)
 
 
-class _Again(HeadParts):
+class _Again:
     def __init__(self, e: Emitter, s: int, stage: Stage, g: Ref, rounds: int):
-        super().__init__(e, s, stage, rounds)
-        self.g = g
+        assert stage.head is not None
+        self.e, self.s, self.stage, self.g, self.rounds = e, s, stage, g, rounds
         self.norm, self.pool, *_ = e.tail(stage).order
-        window = e.nodes[self.pool].geom
+        self.node = e.nodes[stage.head]
+        geom, window = self.node.geom, e.nodes[self.pool].geom
+        assert geom is not None
         assert window is not None
-        self.window = window
+        self.geom, self.window = geom, window
+        self.channels = geom.c_out // rounds
+        size = Size(geom.c_in, geom.h * geom.w)
+        self.x = e.values[stage.source].whole(size.bytes())
+        self.size = size
 
     def emit(self, mean: Ref, products: Ref) -> None:
         e, c, node = self.e, self.geom.c_out, self.node
@@ -44,11 +49,15 @@ class _Again(HeadParts):
         e.emit("norm_coef", norm.name, **refs, **sums, **sizes, per_group=per_group)
         gamma_fw = gamma_bw = NOTHING
         if node.name in e.live:
-            gamma_fw = self.gamma_fw()
+            gamma_fw = e.gamma(node, "fw", self.x, self.size)
             gamma_bw = e.gamma(node, "bw", coef.whole(c * 4), Size(c, 1))
         tile = e.new("part", self.channels * window.h * window.w * 4, local=True)
         body = [self._conv(tile), self._norm_pool(tile, coef)]
-        e.emit_rounds([*body, *self.gradients(tile, gamma_fw, gamma_bw)], self.rounds)
+        if node.name in e.live:
+            body += self._weight_gradient(tile, gamma_fw, gamma_bw)
+        if self.stage.source >= 0 and e.needs[self.stage.source]:
+            body.append(self._input_gradient(tile))
+        e.emit_rounds(body, self.rounds)
 
     def _conv(self, tile: Ref) -> Instr:
         strip = self.e.strip(self.s, self.geom.ho * self.geom.wo)
@@ -67,3 +76,31 @@ class _Again(HeadParts):
         refs: dict[str, Any] = {"x": tile, "gy": gy, "index": index, "coef": rows}
         sizes: dict[str, Any] = {"channels": channels, "stride": self.geom.c_out}
         return instr("norm_pool_bw", **refs, **sizes, geom=self.pool)
+
+    def _weight_gradient(self, tile: Ref, gamma_fw: Ref, gamma_bw: Ref) -> list[Instr]:
+        e, g, node, channels = self.e, self.geom, self.node, self.channels
+        strip, lanes = e.strip(self.s, g.ho * g.wo), -(-channels // LANES) * LANES
+        patches = e.new("patches", (g.depth + lanes) * strip * 4, local=True)
+        acc = e.accumulator(node, node.weight, (1, g.depth, g.c_out))
+        if gamma_bw != NOTHING:
+            gamma_bw = gamma_bw._replace(size=channels * 4, step=channels * 4)
+        refs = {"acc": acc, "gy": tile, "x": self.x, "gamma_fw": gamma_fw, "gamma_bw": gamma_bw}
+        sizes: dict[str, Any] = {"channels": channels, "strip": strip, "geom": self.stage.head}
+        body = [instr("conv_bw_w", node.name, **refs, patches=patches, **sizes)]
+        if node.bias:
+            acc = e.accumulator(node, node.bias, (1, g.c_out, 1))
+            refs = {"acc": acc.part(channels * 4), "gy": tile, "gamma_bw": gamma_bw}
+            plane: dict[str, Any] = {"channels": channels, "plane": g.ho * g.wo}
+            body.append(instr("bias_bw", node.name, **refs, **plane))
+        return body
+
+    def _input_gradient(self, tile: Ref) -> Instr:
+        e, g, source = self.e, self.geom, self.stage.source
+        add, size = source in e.grads, self.size.bytes()
+        gx = e.grads[source] if add else e.new(f"g(value {source})", size)
+        gx = e.grads[source] = gx.whole(size)
+        strip = e.strip(self.s, g.h * g.w)
+        patches = e.new("patches", self.channels * g.kh * g.kw * (strip + 4) * 4, local=True)
+        refs = {"gx": gx, "gy": tile, "patches": patches, **e.weights(self.node, self.channels)}
+        sizes: dict[str, Any] = {"channels": self.channels, "strip": strip, "add": add}
+        return instr("conv_bw_x", self.node.name, **refs, **sizes, geom=self.stage.head)

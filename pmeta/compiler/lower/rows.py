@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from pmeta.compiler.fuse import Tail
 from pmeta.compiler.ir import ACTS, NOTHING, Instr, Ref, instr
 from pmeta.compiler.lower.emitter import Emitter
-from pmeta.compiler.lower.store import Records
 from pmeta.compiler.read_model import Node
 from pmeta.device.model_file import Geom
 
@@ -158,7 +157,3 @@ class RowBlock:
             "window": 1,
         }
         self.e.emit("normalise", norm.name, **refs, **sizes)
-        assert self.block.norm is not None
-        records = Records(self.e, self.block.norm, (window.c_in, window.ho, window.wo), 1)
-        if self.e.keeps_norm(self.block.norm) and records.pack_them:
-            self.e.emit_rounds(records.pack(self.winners_at), 1)

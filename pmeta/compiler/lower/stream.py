@@ -156,13 +156,15 @@ class _Streamer:
         """The second conv's output as a whole, and the operations behind it as in any plan."""
         e, second = self.e, self.second
         stage = e.model.stages[second.s]
-        tail, g = StageForward(e, second.s, stage, whole=True), second.geom
+        tail = StageForward(e, second.s, stage)
         behind = tail.instructions(head=False)
+        assert second.norm is not None
+        xhat, g = e.kept["xhat", second.norm], second.geom
         scores = e.model.gammas.get((e.nodes[second.conv].name, "fw"))
         if scores and scores.kind == "module":
             self.seen = e.seen = e.new("means", g.c_in * 4)
         self.beginning()
-        whole = tail.first.whole(g.c_out * g.ho * g.wo * 4)
+        whole = xhat.whole(g.c_out * g.ho * g.wo * 4)
         named: dict[str, Any] = {"rows": self.conv_rows, "window": True, "whole": True}
         self.rounds([conv_rows(e, second, whole, self.window, g.c_out, **named)])
         e.emit_rounds(behind, tail.rounds)

@@ -102,20 +102,6 @@ static void copy_lanes(float *out, const pmeta_source *x, int c, size_t row, con
     }
 }
 
-/* The same of records; `first` is the first number of the source row in each. */
-static void copy_packed(float *out, const pmeta_source *x, int c, size_t plane, size_t first,
-                        const axis *ax, int base, int lo, int hi, int n)
-{
-    const int together = ax->mul == 1 && lo < hi;
-    const float s = factor(x, c);
-    for (int j = 0; j < lo; j++) out[j] = 0.0f;
-    for (int j = hi; j < n; j++) out[j] = 0.0f;
-    for (int j = lo; j < hi; j += together ? hi - lo : 1)
-        pmeta_unpack_record(out + j, x->data, (size_t)c, plane, first + (size_t)(base + j * ax->mul),
-                            together ? (size_t)(hi - lo) : 1, x->packed);
-    for (int j = lo; s != 1.0f && j < hi; j++) out[j] *= s;
-}
-
 /* Four words at once: on small cores one instruction loads them and one stores them. */
 typedef struct {
     float v[4];
@@ -199,7 +185,7 @@ static void gather_run(float *out, const pmeta_source *x, const patches *q, int 
     const size_t taps = (size_t)q->kh * q->kw, step = taps * PMETA_LANES,
                  plane = (size_t)q->held * q->x.size;
     const int neighbours = q->x.mul == 1 && q->x.div == 1,
-              plain = neighbours && !x->u8 && !x->packed && (!x->gamma || x->compact);
+              plain = neighbours && !x->u8 && (!x->gamma || x->compact);
     for (int m = 0; m < q->kh; m++) {
         const int ty = oy * q->y.mul + m * q->y.step + q->y.off, sy = ty / q->y.div;
         const int inside = ty >= 0 && ty % q->y.div == 0 && sy < q->y.size;
@@ -220,10 +206,6 @@ static void gather_run(float *out, const pmeta_source *x, const patches *q, int 
                 copy_part(to, step, in + (base + lo), plane, q->c, lo, hi, n);
             else if (x->u8 && neighbours && n == PMETA_LANES && lo == 0 && hi == n)
                 copy_full_u8(to, step, x, row + (size_t)base, plane, q->c0, q->c);
-            else if (x->packed)
-                for (int c = 0; c < q->c; c++)
-                    copy_packed(to + c * step, x, q->c0 + c, plane,
-                                (size_t)(sy - q->top) * q->x.size, &q->x, base, lo, hi, n);
             else
                 for (int c = 0; c < q->c; c++)
                     copy_lanes(to + c * step, x, q->c0 + c, row + c * plane, &q->x, base, lo, hi,
@@ -355,7 +337,7 @@ void pmeta_conv_bw_x(float *gx, const float *gy, const pmeta_weights *w, float *
               taps = g->kh * g->kw;
     const size_t depth = (size_t)filters * taps;
     float *a = scratch, *panels = scratch + 4 * depth;
-    const pmeta_source source = {gy, NULL, NULL, NULL, 0, 0, 0, 0};
+    const pmeta_source source = {gy, NULL, NULL, NULL, 0, 0, 0};
     for (int group = 0; group < g->groups; group++) {
         const patches q = output_patches(g, group * filters, filters);
         for (int p = 0; p < pixels; p += strip) {

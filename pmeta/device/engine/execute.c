@@ -41,12 +41,6 @@ pmeta_pointers pmeta_reach(pmeta_model *m, const pmeta_instr *i, uint32_t round)
     return to;
 }
 
-/* How numbers lie that the flags call packed. */
-static int packed_type(uint32_t flags)
-{
-    return flags & PMETA_FLAG_HALF ? PMETA_HALF : flags & PMETA_FLAG_BYTE ? PMETA_BYTE : PMETA_WORD;
-}
-
 /* An operand that may be the sample itself; stored > 0: only channels with gamma != 0 are there. */
 static pmeta_source source(const pmeta_model *m, uint32_t at, const void *data, const float *gamma,
                            uint32_t stored)
@@ -56,7 +50,7 @@ static pmeta_source source(const pmeta_model *m, uint32_t at, const void *data, 
     const int u8 = PMETA_SPACE(at) == PMETA_INPUT && h->input_type == PMETA_UINT8;
     const float *shift = scale + h->input_channels;
     if (!u8) scale = shift = NULL;
-    const pmeta_source s = {data, scale, shift, gamma, u8, stored > 0, (int)stored, PMETA_WORD};
+    const pmeta_source s = {data, scale, shift, gamma, u8, stored > 0, (int)stored};
     return s;
 }
 
@@ -137,7 +131,8 @@ static float step_size(const pmeta_model *m, uint32_t layer)
 /* Weights in the form that the flags say. */
 static pmeta_weights weights(const void *data, const float *scale, uint32_t flags)
 {
-    const pmeta_weights w = {data, scale, packed_type(flags)};
+    const int packed = flags & PMETA_FLAG_HALF ? PMETA_HALF : PMETA_BYTE;
+    const pmeta_weights w = {data, scale, flags & PMETA_PACKED ? packed : PMETA_WORD};
     return w;
 }
 
@@ -252,7 +247,6 @@ void pmeta_execute(pmeta_model *m, const pmeta_instr *i, uint32_t round)
     case PMETA_OP_CONV_BW_W:
         x = source(m, i->at.conv_bw_w.x, to.conv_bw_w.x, to.conv_bw_w.gamma_fw,
                    p->conv_bw_w.stored);
-        x.packed = packed_type(i->flags);
         conv_bw_w(&to, &x, p, geoms + p->conv_bw_w.geom, round);
         break;
     case PMETA_OP_CONV_BW_X:
@@ -355,15 +349,9 @@ void pmeta_execute(pmeta_model *m, const pmeta_instr *i, uint32_t round)
         pmeta_fc(to.fc.y, to.fc.x, &w, to.fc.bias, p->fc.outputs, p->fc.inputs, p->fc.rows);
         break;
     case PMETA_OP_FC_BW_W:
-        if (i->flags & PMETA_PACKED)
-            pmeta_fc_bw_w_packed(to.fc_bw_w.acc, to.fc_bw_w.gy, to.fc_bw_w.x, to.fc_bw_w.gamma_fw,
-                                 to.fc_bw_w.gamma_bw, (int)p->fc_bw_w.outputs,
-                                 (int)p->fc_bw_w.inputs, (int)p->fc_bw_w.rows,
-                                 (int)p->fc_bw_w.stored, packed_type(i->flags));
-        else
-            pmeta_fc_bw_w(to.fc_bw_w.acc, to.fc_bw_w.gy, to.fc_bw_w.x, to.fc_bw_w.gamma_fw,
-                          to.fc_bw_w.gamma_bw, p->fc_bw_w.outputs, p->fc_bw_w.inputs,
-                          p->fc_bw_w.rows, p->fc_bw_w.stored);
+        pmeta_fc_bw_w(to.fc_bw_w.acc, to.fc_bw_w.gy, to.fc_bw_w.x, to.fc_bw_w.gamma_fw,
+                      to.fc_bw_w.gamma_bw, p->fc_bw_w.outputs, p->fc_bw_w.inputs, p->fc_bw_w.rows,
+                      p->fc_bw_w.stored);
         break;
     case PMETA_OP_FC_BW_X:
         w = weights(to.fc_bw_x.w, to.fc_bw_x.scale, i->flags);
@@ -389,15 +377,6 @@ void pmeta_execute(pmeta_model *m, const pmeta_instr *i, uint32_t round)
     case PMETA_OP_COMPACT:
         pmeta_compact(to.compact.x, to.compact.gamma, p->compact.channels, p->compact.plane,
                       p->compact.stored, rows_first);
-        break;
-    case PMETA_OP_PACK:
-        pmeta_pack(to.pack.y, to.pack.x, to.pack.gamma, p->pack.channels, p->pack.plane,
-                   p->pack.stored, rows_first, packed_type(i->flags));
-        break;
-    case PMETA_OP_UNPACK:
-        for (size_t c = 0; c < p->unpack.channels; c++)
-            pmeta_unpack_record((float *)to.unpack.y + c * p->unpack.plane, to.unpack.x, c,
-                                p->unpack.plane, 0, p->unpack.plane, packed_type(i->flags));
         break;
     case PMETA_OP_MERGE:
         pmeta_merge(to.merge.acc, to.merge.part, to.merge.row, to.merge.column, p->merge.groups,

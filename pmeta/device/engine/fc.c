@@ -80,31 +80,6 @@ void pmeta_fc_bw_w(float *acc, const float *gy, const float *x, const float *gam
         }
 }
 
-/* A few numbers of a row at a time: j is the column of the next. */
-void pmeta_fc_bw_w_packed(float *acc, const float *gy, const unsigned char *x,
-                          const float *gamma_fw, const float *gamma_bw, int f, int c, int t,
-                          int cap, int type)
-{
-    int kept = cap > 0 ? 0 : c, column[SOME];
-    float some[SOME];
-    for (int j = 0; cap > 0 && j < c; j++) kept += gamma_fw[j] != 0.0f && kept < cap;
-    for (int r = 0; r < t; r++, gy += f)
-        for (int n0 = 0, j = 0; n0 < kept; n0 += SOME) {
-            const int n = kept - n0 < SOME ? kept - n0 : SOME;
-            pmeta_unpack_record(some, x, (size_t)r, (size_t)(cap > 0 ? cap : c), (size_t)n0,
-                                (size_t)n, type);
-            for (int k = 0; k < n; k++, j++) {
-                while (cap > 0 && j < c - 1 && gamma_fw[j] == 0.0f) j++;
-                column[k] = j < c ? j : c - 1; /* hostile scores may change on the way */
-                some[k] *= gamma_fw ? gamma_fw[column[k]] : 1.0f;
-            }
-            for (int i = 0; i < f; i++) {
-                const float s = gy[i] * (gamma_bw ? gamma_bw[i] : 1.0f);
-                for (int k = 0; k < n; k++) acc[(size_t)i * c + column[k]] += s * some[k];
-            }
-        }
-}
-
 void pmeta_fc_bw_x(float *gx, const float *gy, const pmeta_weights *w, int f, int c, int t,
                    int add)
 {

@@ -95,7 +95,7 @@ static inline const pmeta_program *pmeta_programs(const pmeta_model *m)
 /* Go on from the checksum of the bytes before; 0 where there are none. */
 uint32_t pmeta_crc32_on(uint32_t crc, const void *data, size_t bytes);
 
-/* Flags of numbers that are not float32. */
+/* Flags of weights that are not float32. */
 #define PMETA_PACKED ((uint32_t)(PMETA_FLAG_HALF | PMETA_FLAG_BYTE))
 
 /* Where the operands of an instruction lie, NULL for those that are not there. */

@@ -13,7 +13,7 @@ enum {
     PMETA_OP_MERGE = 25, PMETA_OP_CURVE = 26, PMETA_OP_CURVE_BW = 27, PMETA_OP_MUL = 28,
     PMETA_OP_MUL_BW = 29, PMETA_OP_LAYER_NORM = 30, PMETA_OP_LAYER_NORM_BW = 31, PMETA_OP_MOMENTS = 32,
     PMETA_OP_GROUP_STAT = 33, PMETA_OP_NORMALISE = 34, PMETA_OP_SHIFT = 35, PMETA_OP_NORM_COEF = 36,
-    PMETA_OP_NORM_POOL_BW = 37, PMETA_OP_PROTOTYPES = 38, PMETA_OP_PACK = 39, PMETA_OP_UNPACK = 40,
+    PMETA_OP_NORM_POOL_BW = 37, PMETA_OP_PROTOTYPES = 38,
 };
 enum {
     PMETA_FLAG_ADD = 1, PMETA_FLAG_NO_DX = 2, PMETA_FLAG_ROWS_FIRST = 4, PMETA_FLAG_BACKWARD = 8,
@@ -36,7 +36,7 @@ enum {
     struct { number g, mask; } act_bw; \
     struct { number y, x, index, w; } maxpool; \
     struct { number gx, gy, index; } maxpool_bw; \
-    struct { number y, x; } avgpool, add, copy, unpack; \
+    struct { number y, x; } avgpool, add, copy; \
     struct { number gx, gy; } avgpool_bw; \
     struct { number y, x, w, bias, scale; } fc; \
     struct { number acc, gy, x, gamma_fw, gamma_bw; } fc_bw_w; \
@@ -57,8 +57,7 @@ enum {
     struct { number x; } shift; \
     struct { number coef, stat, means, w, mean, products; } norm_coef; \
     struct { number x, gy, index, coef; } norm_pool_bw; \
-    struct { number w, bias, acc, count; } prototypes; \
-    struct { number y, x, gamma; } pack;
+    struct { number w, bias, acc, count; } prototypes;
 
 typedef union {
     uint32_t word[6];
@@ -66,7 +65,7 @@ typedef union {
     struct { uint32_t geom, channels, strip, rows, first, channel; } conv;
     struct { uint32_t geom, stored, strip, channels, rows, first; } conv_bw_w;
     struct { uint32_t geom, channels, strip; } conv_bw_x;
-    struct { uint32_t channels, plane; } bias_bw, norm_acc, unpack;
+    struct { uint32_t channels, plane; } bias_bw, norm_acc;
     struct { uint32_t channels, plane, per_group; float eps; } norm, norm_bw;
     struct { uint32_t count, kind; float slope; } act, act_bw;
     struct { uint32_t geom, channels, rows, first, window, place; } maxpool;
@@ -76,7 +75,7 @@ typedef union {
     struct { uint32_t outputs, inputs, rows; } fc, fc_bw_x;
     struct { uint32_t outputs, inputs, rows, stored; } fc_bw_w;
     struct { uint32_t channels, plane; float threshold; } score, score_sum, score_mean;
-    struct { uint32_t channels, plane, stored; } compact, pack;
+    struct { uint32_t channels, plane, stored; } compact;
     struct { uint32_t layer, groups, depth, filters; } update;
     struct { uint32_t groups, depth, filters, taps; } merge;
     struct { uint32_t count, kind; } curve, curve_bw;
@@ -133,8 +132,6 @@ typedef struct {
     [PMETA_OP_SHIFT] = {0x01, 0x00, 0x00, 0x00}, \
     [PMETA_OP_NORM_COEF] = {0x01, 0x0c, 0x00, 0x00}, \
     [PMETA_OP_NORM_POOL_BW] = {0x01, 0x00, 0x04, 0x00}, \
-    [PMETA_OP_PROTOTYPES] = {0x03, 0x00, 0x00, 0x00}, \
-    [PMETA_OP_PACK] = {0x01, 0x04, 0x01, 0x00}, \
-    [PMETA_OP_UNPACK] = {0x01, 0x00, 0x02, 0x00},
+    [PMETA_OP_PROTOTYPES] = {0x03, 0x00, 0x00, 0x00},
 
 #endif

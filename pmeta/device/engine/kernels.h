@@ -49,7 +49,6 @@ typedef struct {
     const float *gamma;         /* (C) or NULL: multiplied on reading, if it is not compact */
     int u8, compact;            /* compact: gamma x of the cap channels with gamma != 0 */
     int cap;
-    int packed; /* PMETA_HALF or PMETA_BYTE: records */
 } pmeta_source;
 
 /* Weights (rows, width): float32, halves, or bytes with a scale for each row. */
@@ -63,21 +62,6 @@ typedef struct {
 /* Numbers [first, first + n) of one row. */
 void pmeta_unpack(float *y, const pmeta_weights *w, size_t row, size_t width, size_t first,
                   size_t n);
-
-/* What is kept from forward to backward may lie in records of n numbers: scale and shift (float),
- * then halves or bytes q, filled up to a word. A number is q scale + shift. */
-#define PMETA_RECORD_HEAD 8u
-static inline uint64_t pmeta_record_bytes(uint64_t n, int type)
-{
-    return PMETA_RECORD_HEAD + (n * (type == PMETA_HALF ? 2u : 1u) + 3u) / 4u * 4u;
-}
-/* x (c, n) becomes a record for each channel; rows: x (n, c) one for each row. stored > 0: of at most
- * so many channels, those with gamma != 0, but for rows with gamma multiplied in. y may be x. */
-void pmeta_pack(unsigned char *y, const float *x, const float *gamma, size_t c, size_t n,
-                size_t stored, int rows, int type);
-/* Numbers [first, first + count) of record i. */
-void pmeta_unpack_record(float *y, const unsigned char *records, size_t i, size_t n, size_t first,
-                         size_t count, int type);
 
 /* (rows <= 4, cols <= 16) of a product: c[r][j] (+)= sum_{i, d} a[i * a_step + r * lda + d] *
  * b[(i * depth + d) * 16 + j] */
@@ -110,10 +94,6 @@ void pmeta_fc(float *y, const float *x, const pmeta_weights *w, const float *bia
               int t);
 void pmeta_fc_bw_w(float *acc, const float *gy, const float *x, const float *gamma_fw,
                    const float *gamma_bw, int f, int c, int t, int cap);
-/* The same from a record for each row; gamma_fw is not multiplied in. */
-void pmeta_fc_bw_w_packed(float *acc, const float *gy, const unsigned char *x,
-                          const float *gamma_fw, const float *gamma_bw, int f, int c, int t,
-                          int cap, int type);
 void pmeta_fc_bw_x(float *gx, const float *gy, const pmeta_weights *w, int f, int c, int t,
                    int add);
 

@@ -85,13 +85,6 @@ static uint64_t scale_words(const pmeta_instr *i, uint64_t rows)
     return i->flags & PMETA_FLAG_BYTE ? rows : 0;
 }
 
-/* Words of numbers (records, n), or bytes where they are packed. */
-static uint64_t kept_size(const pmeta_instr *i, uint64_t records, uint64_t n)
-{
-    const int type = i->flags & PMETA_FLAG_HALF ? PMETA_HALF : PMETA_BYTE;
-    return records * (i->flags & PMETA_PACKED ? pmeta_record_bytes(n, type) : n);
-}
-
 static int conv(pmeta_sizes *n, const pmeta_instr *i, const pmeta_geom *g, uint32_t rounds)
 {
     const uint64_t part = i->p.conv.channels, strip = i->p.conv.strip, rows = i->p.conv.rows;
@@ -125,11 +118,10 @@ static int conv_bw_w(pmeta_sizes *n, const pmeta_instr *i, const pmeta_geom *g, 
                    part = backward_part(g, i->p.conv_bw_w.channels, rows ? 1 : rounds);
     if (!part || !good_strip(strip) || stored > (uint64_t)g->c_in) return 0;
     if (!good_rows(rows, i->p.conv_bw_w.first, rounds)) return 0;
-    if (rows ? g->groups > 1 || stored || i->p.conv_bw_w.channels || i->flags & PMETA_PACKED ||
+    if (rows ? g->groups > 1 || stored || i->p.conv_bw_w.channels ||
                    PMETA_SPACE(i->at.conv_bw_w.x) == PMETA_INPUT
              : i->p.conv_bw_w.first)
         return 0;
-    if ((i->flags & PMETA_PACKED) && PMETA_SPACE(i->at.conv_bw_w.x) == PMETA_INPUT) return 0;
     if (stored &&
         (i->at.conv_bw_w.gamma_fw == PMETA_NONE || PMETA_SPACE(i->at.conv_bw_w.x) == PMETA_INPUT))
         return 0;
@@ -137,8 +129,8 @@ static int conv_bw_w(pmeta_sizes *n, const pmeta_instr *i, const pmeta_geom *g, 
                    lanes = (each + PMETA_LANES - 1) / PMETA_LANES * PMETA_LANES;
     n->conv_bw_w.acc = (uint64_t)g->c_out * depth(g);
     n->conv_bw_w.gy = part * plane_out(g);
-    n->conv_bw_w.x = kept_size(i, stored ? stored : (uint64_t)g->c_in,
-                               rows ? held_rows(g, rows) * (uint64_t)g->w : plane_in(g));
+    n->conv_bw_w.x = (stored ? stored : (uint64_t)g->c_in) *
+                     (rows ? held_rows(g, rows) * (uint64_t)g->w : plane_in(g));
     n->conv_bw_w.gamma_fw = (uint64_t)g->c_in;
     n->conv_bw_w.gamma_bw = part;
     n->conv_bw_w.patches = (depth(g) + lanes) * strip;
@@ -328,7 +320,7 @@ static int fc_bw_w(pmeta_sizes *n, const pmeta_instr *i)
     if (stored > inputs || (stored && i->at.fc_bw_w.gamma_fw == PMETA_NONE)) return 0;
     n->fc_bw_w.acc = outputs * inputs;
     n->fc_bw_w.gy = rows * outputs;
-    n->fc_bw_w.x = kept_size(i, rows, stored ? stored : inputs);
+    n->fc_bw_w.x = rows * (stored ? stored : inputs);
     n->fc_bw_w.gamma_fw = inputs;
     n->fc_bw_w.gamma_bw = outputs;
     return good_fc(outputs, inputs, rows);
@@ -423,28 +415,6 @@ static int compact(pmeta_sizes *n, const pmeta_instr *i)
     return good_tensor(c, plane) && i->p.compact.stored >= 1 && i->p.compact.stored <= c;
 }
 
-/* pack and unpack: a record for each channel, or for each row of (plane, channels). */
-static int pack(pmeta_sizes *n, const pmeta_instr *i)
-{
-    const uint64_t c = i->p.pack.channels, plane = i->p.pack.plane, stored = i->p.pack.stored,
-                   kept = stored ? stored : c;
-    const int rows = (i->flags & PMETA_FLAG_ROWS_FIRST) != 0;
-    n->pack.x = c * plane;
-    n->pack.gamma = c;
-    if (!(i->flags & PMETA_PACKED) || stored > c) return 0;
-    if (stored && i->at.pack.gamma == PMETA_NONE) return 0;
-    n->pack.y = rows ? kept_size(i, plane, kept) : kept_size(i, kept, plane);
-    return good_tensor(c, plane);
-}
-
-static int unpack(pmeta_sizes *n, const pmeta_instr *i)
-{
-    const uint64_t c = i->p.unpack.channels, plane = i->p.unpack.plane;
-    n->unpack.y = c * plane;
-    n->unpack.x = kept_size(i, c, plane);
-    return (i->flags & PMETA_PACKED) && good_tensor(c, plane);
-}
-
 static int act(pmeta_sizes *n, const pmeta_instr *i)
 {
     n->act.x = i->p.act.count; /* backward: g */
@@ -533,8 +503,6 @@ static int words(pmeta_sizes *n, const pmeta_model *m, const pmeta_instr *i, uin
     case PMETA_OP_SCORE_SUM: return score(n, i);
     case PMETA_OP_SCORE_MEAN: return score_mean(n, i);
     case PMETA_OP_COMPACT: return compact(n, i);
-    case PMETA_OP_PACK: return pack(n, i);
-    case PMETA_OP_UNPACK: return unpack(n, i);
     case PMETA_OP_UPDATE: return update(n, m, i);
     case PMETA_OP_PROTOTYPES: return prototypes(n, i, rounds);
     case PMETA_OP_MERGE: return merge(n, i);
@@ -552,16 +520,14 @@ static int words(pmeta_sizes *n, const pmeta_model *m, const pmeta_instr *i, uin
     }
 }
 
-/* The bit of the operand that the flags call packed, which then is bytes without alignment. */
-static uint8_t packed_slot(uint32_t op)
+/* The bit of the operand that is bytes without alignment once weights are packed. */
+static uint8_t weights_slot(uint32_t op)
 {
     switch (op) {
     case PMETA_OP_CONV:
     case PMETA_OP_FC:
     case PMETA_OP_CONV_BW_X:
-    case PMETA_OP_FC_BW_X: /* w */
-    case PMETA_OP_CONV_BW_W:
-    case PMETA_OP_FC_BW_W: return 1u << 2; /* x */
+    case PMETA_OP_FC_BW_X: return 1u << 2;
     default: return 0;
     }
 }
@@ -573,7 +539,7 @@ int pmeta_describe(pmeta_operands *o, const pmeta_model *m, const pmeta_instr *i
     if (!words(&o->bytes, m, i, rounds)) return 0;
     o->marks = marks[i->op];
     if ((i->flags & PMETA_PACKED) == PMETA_PACKED) return 0;
-    if (i->flags & PMETA_PACKED) o->marks.packed |= packed_slot(i->op);
+    if (i->flags & PMETA_PACKED) o->marks.packed |= weights_slot(i->op);
     for (int s = 0; s < PMETA_SLOTS; s++)
         if (!(o->marks.packed >> s & 1)) o->bytes.slot[s] *= sizeof(float);
     return 1;

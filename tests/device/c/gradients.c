@@ -24,7 +24,7 @@ static const pmeta_weights *words(const float *weight)
 
 static double conv_loss(const float *in, const float *weight, const pmeta_geom *q)
 {
-    const pmeta_source s = {in, NULL, NULL, NULL, 0, 0, 0, 0};
+    const pmeta_source s = {in, NULL, NULL, NULL, 0, 0, 0};
     pmeta_conv(y, &s, words(weight), NULL, scratch, q, 0, q->c_out, 32);
     return dot(y, r, q->c_out * q->ho * q->wo);
 }
@@ -51,7 +51,7 @@ static void check_conv(const pmeta_geom q, int compact)
     moved(w2, w, v, -h, nw);
     const double by_w = (up - conv_loss(x, w2, &q)) / (2 * h);
     memset(acc, 0, sizeof acc);
-    pmeta_source s = {x, NULL, NULL, NULL, 0, 0, 0, 0};
+    pmeta_source s = {x, NULL, NULL, NULL, 0, 0, 0};
     pmeta_conv_bw_w(acc, r, &s, NULL, scratch, &q, 32);
     double sum = 0.0;
     for (int f = 0; f < q.c_out; f++)
@@ -288,8 +288,8 @@ static void check_parts(const pmeta_geom q)
               depth = q.c_in / q.groups * q.kh * q.kw, rows = 3;
     const int held = (rows - 1) * q.sh + q.dh * (q.kh - 1) + 1;
     static float part[MAX], window[MAX];
-    pmeta_source s = {x, NULL, NULL, NULL, 0, 0, 0, 0};
-    const pmeta_source from = {window, NULL, NULL, NULL, 0, 0, 0, 0};
+    pmeta_source s = {x, NULL, NULL, NULL, 0, 0, 0};
+    const pmeta_source from = {window, NULL, NULL, NULL, 0, 0, 0};
     fill(x, nx), fill(w, q.c_out * depth), fill(r, ny), fill(gamma_bw, q.c_out);
     pmeta_conv(y, &s, words(w), gamma_bw, scratch, &q, 0, q.c_out, 32);
     for (int row = 0; row < q.ho; row += rows) {
@@ -355,7 +355,7 @@ static void check_packed(const pmeta_geom q, int type)
     static float scale[MAX];
     const int nx = q.c_in * q.h * q.w, ny = q.c_out * q.ho * q.wo,
               depth = q.c_in / q.groups * q.kh * q.kw;
-    const pmeta_source s = {x, NULL, NULL, NULL, 0, 0, 0, 0};
+    const pmeta_source s = {x, NULL, NULL, NULL, 0, 0, 0};
     const pmeta_weights small = {packed + 1, scale, type}; /* without alignment */
     fill(x, nx), fill(r, ny), fill(w2, q.c_out * depth);
     pack(packed + 1, scale, q.c_out, depth, type);

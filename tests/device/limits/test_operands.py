@@ -5,7 +5,6 @@ import pytest
 from pmeta.device.instructions import LAYOUTS, NONE
 from tests.helpers.device_examples import (
     ARENA,
-    BW_W,
     BW_W_ROWS,
     BW_W_STORED,
     EXAMPLES,
@@ -63,7 +62,7 @@ def optional(example: Example) -> frozenset[str]:
     """Operands that may be none; of stored channels and of input gradients some may not."""
     needed = {"norm_bw": "rstd", "layer_norm_bw": "rstd"}
     if example.parameters.get("stored", 0):
-        needed |= {"conv_bw_w": "gamma_fw", "fc_bw_w": "gamma_fw", "pack": "gamma"}
+        needed |= {"conv_bw_w": "gamma_fw", "fc_bw_w": "gamma_fw"}
     return LAYOUTS[example.op].marks["optional"] - {needed.get(example.op, "")}
 
 
@@ -80,24 +79,9 @@ def test_without_an_input_gradient_a_norm_needs_no_deviation(example: Example) -
     assert example._replace(flags=("no_dx",), without=("rstd",)).opens()
 
 
-@pytest.mark.parametrize(
-    "name", ["CONV", "BW_W", "BW_X", "FC", "FC_BW_W", "FC_BW_X", "SCORE", "ADD", "PACK", "UNPACK"]
-)
-def test_numbers_are_packed_in_one_way(name: str) -> None:
+@pytest.mark.parametrize("name", ["CONV", "BW_X", "FC", "FC_BW_X", "SCORE", "ADD"])
+def test_weights_are_packed_in_one_way(name: str) -> None:
     assert not EXAMPLES[name]._replace(flags=("half", "byte")).opens()
-
-
-@pytest.mark.parametrize("name", ["PACK", "UNPACK"])
-def test_records_are_packed(name: str) -> None:
-    assert not EXAMPLES[name]._replace(flags=()).opens()
-
-
-def test_packed_inputs_are_whole_and_not_the_sample() -> None:
-    assert not BW_W_ROWS._replace(flags=("byte",)).opens()
-    header = {"input_channels": 6, "input_plane": 143}
-    for flags, fits in ((), True), (("byte",), False), (("half",), False):
-        instr = BW_W._replace(flags=flags).instr(x=SAMPLE)
-        assert opens(around(instr, BW_W.geom, BW_W.rounds, ARENA, **header)) == fits
 
 
 def test_stored_channels_are_not_those_of_the_sample() -> None:
