@@ -145,44 +145,14 @@ def main() -> None:
     file = Path(__file__).with_suffix(".json")
     named = [case for case in CASES if case in sys.argv[1:]]
     results = json.loads(file.read_text()) if named else {}
-    heads = (
-        "engine",
-        "PyTorch b=1",
-        "ratio",
-        "kernels",
-        "ratio",
-        "all at once",
-        "arena",
-        "OS: engine",
-        "PyTorch",
-        "ratio",
-    )
-    print(" " * 8 + "".join(f"{head:>13}" for head in heads))
     for case in named or CASES:
         ms = times(case)
         peak = engine_peak(case)
         child = [sys.executable, __file__, "torch-peak", case]
-        theirs = int(
-            subprocess.run(
-                child,
-                check=True,
-                capture_output=True,
-                text=True,
-                env={**os.environ, "PYTHONPATH": "."},
-            ).stdout
-        )
+        env = {**os.environ, "PYTHONPATH": "."}
+        done = subprocess.run(child, check=True, capture_output=True, text=True, env=env)
+        theirs = int(done.stdout)
         arena = setup(case)[2].arena_bytes
-        cells = [f"{ms['engine']:.1f} ms"]
-        for name in ("torch", "kernels"):
-            cells += [f"{ms[name]:.1f} ms", f"{ms['engine'] / ms[name]:.2f}"]
-        cells.append(f"{ms['all']:.1f} ms")
-        cells += [
-            f"{arena / 1e6:.2f} MB",
-            f"{peak / 1e6:.2f} MB",
-            f"{theirs / 1e6:.1f} MB",
-            f"{peak / theirs:.3f}",
-        ]
-        print(f"{case:8}" + "".join(f"{cell:>13}" for cell in cells))
         results[case] = {
             "ms_per_step": ms["engine"],
             "torch_ms_per_step": ms["torch"],
@@ -195,6 +165,7 @@ def main() -> None:
             "torch_os_bytes": theirs,
             "memory_ratio": peak / theirs,
         }
+        print(case, json.dumps(results[case], indent=2), flush=True)
     machine = {
         "machine": platform.processor() or platform.machine(),
         "torch": torch.__version__,

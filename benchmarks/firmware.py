@@ -1,23 +1,21 @@
 """What a model takes of a Cortex-M: code, memory, stack, and instructions by layer, from QEMU.
 
-    python benchmarks/firmware.py MODEL ... [--cores m4f m7 m55] [--engine FOLDER] [--layers]
+    python benchmarks/firmware.py MODEL ... [--cores m4f m7 m55] [--engine FOLDER]
 
-MODEL is a file that `pmeta export` wrote, a model of the zoo, or `sensor` or `policy`, which
-benchmarks/firmware_models.py builds. Each is adapted to one support
+MODEL is a file that `pmeta export` wrote, or a model of the zoo. Each is adapted to one support
 sample under `-icount shift=0`, where a nanosecond of the emulated clock is one instruction. Counts
 are exact and the same on every machine; they are no times: a Cortex-M4F takes one to three cycles
 for an instruction. The Cortex-M4F is QEMU's mps2-an386, which has room for every model.
 
 It prints a row for each model and core: bytes of code (flash without model and samples), arena,
 stack at its deepest, million instructions to open the model, for a sample in a step (mean over the
-steps), for the update of a step, to infer, and for all steps on five samples. `--layers` adds the
-instructions of the model, one by one, of the costliest step. `--engine` takes the C files of
-another version, to compare. Needs gcc-arm-none-eabi, libnewlib-arm-none-eabi and qemu-system-arm.
+steps), for the update of a step, to infer, and for all steps on five samples. `--engine` takes
+the C files of another version, to compare. Needs gcc-arm-none-eabi, libnewlib-arm-none-eabi and
+qemu-system-arm.
 """
 
 import re
 import shutil
-import struct
 import sys
 import tempfile
 from dataclasses import dataclass, replace
@@ -28,11 +26,8 @@ import tyro
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from benchmarks.firmware_models import MODELS
 from pmeta import zoo
 from pmeta.device import DeviceModel
-from pmeta.device.instructions import LAYOUTS, RawInstr
-from pmeta.device.model_file import FIELDS
 from pmeta.firmware.example import patterns
 from pmeta.firmware.folder import write_folder
 from pmeta.firmware.targets import TARGETS, Target
@@ -61,13 +56,11 @@ class FirmwareBenchmark:
     """Count the instructions of models on emulated Cortex-M cores."""
 
     models: tyro.conf.Positional[tuple[str, ...]]
-    """Files that `pmeta export` wrote, models of the zoo, `sensor` or `policy`."""
+    """Files that `pmeta export` wrote, or models of the zoo."""
     cores: tuple[str, ...] = tuple(CORES)
     """Of m4f, m7 and m55."""
     engine: str = ""
     """Folder of the C files of another version."""
-    layers: bool = False
-    """Print the instructions of the model as well."""
 
 
 class Measured(NamedTuple):
@@ -80,8 +73,6 @@ class Measured(NamedTuple):
     feeds: list[float]
     steps: list[float]
     infer: float
-    profile: list[tuple[int, float]]
-    """Instruction of the model and its cost, of the costliest step."""
 
     @property
     def adaptation(self) -> float:
@@ -112,9 +103,6 @@ def read(text: str, code: int, arena: int, scale: float) -> Measured:
     def numbers(name: str) -> list[float]:
         return [int(n) * scale for n in re.findall(rf"^{name} (\d+)$", text, re.M)]
 
-    parts = re.findall(r"^profile feed (\d+)\n((?:instruction .*\n)*)", text, re.M)
-    costliest = max(parts, key=lambda part: int(part[0]))[1]
-    lines = [line.split()[1:] for line in costliest.splitlines()]
     (stack,) = re.findall(r"^stack (\d+)$", text, re.M)
     return Measured(
         code,
@@ -124,20 +112,7 @@ def read(text: str, code: int, arena: int, scale: float) -> Measured:
         numbers("feed"),
         numbers("step"),
         numbers("infer")[0],
-        [(int(i), int(ticks) * scale) for i, ticks in lines],
     )
-
-
-def names_of_operations(data: bytes) -> list[str]:
-    """The operation of every instruction in a file."""
-    words = struct.unpack_from(f"<{len(FIELDS)}I", data, 24)
-    head = dict(zip(FIELDS, words, strict=True))
-    size = 4 * len(RawInstr("add").words())
-    names = {op.number: name for name, op in LAYOUTS.items()}
-    return [
-        names[struct.unpack_from("<I", data, head["at_instrs"] + i * size)[0]]
-        for i in range(head["instrs"])
-    ]
 
 
 def main(config: FirmwareBenchmark) -> None:
@@ -145,8 +120,8 @@ def main(config: FirmwareBenchmark) -> None:
     print("| model | core | code | arena | stack | open | sample | step | infer | 5 samples |")
     print("|---|---|---|---|---|---|---|---|---|---|")
     for name in config.models:
-        path = zoo.find(name) if name in zoo.names() else Path(name)
-        data = MODELS[name]() if name in MODELS else path.read_bytes()
+        path = zoo.find(name) if name in (*zoo.names(), *zoo.recognisers()) else Path(name)
+        data = path.read_bytes()
         for core in config.cores:
             m = measure(data, CORES[core], config.engine)
             feed, step = sum(m.feeds) / len(m.feeds), sum(m.steps) / len(m.steps)
@@ -155,10 +130,6 @@ def main(config: FirmwareBenchmark) -> None:
                 f"{feed:.2f} | {step:.3f} | {m.infer:.2f} | {m.adaptation:,.0f} |",
                 flush=True,
             )
-            if config.layers:
-                operations = names_of_operations(data)
-                for i, cost in m.profile:
-                    print(f"    {i:4d} {operations[i]:<14}{cost:8.2f} M")
 
 
 if __name__ == "__main__":

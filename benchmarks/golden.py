@@ -1,13 +1,10 @@
 """The golden comparison on your own pictures: the engine against PyTorch, 4Conv in full size.
 
-    python benchmarks/golden.py FOLDER [--tasks 100] [--runs RUN ...] \\
-        [--train resnet12 mlp depthwise]
+    python benchmarks/golden.py FOLDER [--tasks 100] [--runs RUN ...]
 
 FOLDER holds train/<class>/, val/<class>/ and test/<class>/, or classes alone. Tasks are 5-way
-1-shot. The models are those of the runs, and others that are meta-trained here for a moment (60
-tasks, MAML and p-Meta): ResNet12 with a quarter of its channels, an MLP, the depthwise model of
-the tests. Without any, 4Conv of all six methods with weights drawn at random. For each model it
-prints
+1-shot. The models are those of the runs; without any, 4Conv of all six methods with weights drawn
+at random. For each model it prints
 
 - of one step, of the worst step and layer in the median of five tasks: how far a step of the
   engine, and one of PyTorch in float32, ends from that of PyTorch in float64 from the same
@@ -25,26 +22,20 @@ fewer.
 """
 
 import sys
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import numpy as np
 import torch
 import tyro
-from torch import nn
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from pmeta.compiler.export import export
 from pmeta.data.tasks import SCALE, SHIFT, ImageSet, open_split, sample_task
-from pmeta.method.inner import InnerLoop
-from pmeta.method.learned import Meta, init_meta
+from pmeta.method.learned import Meta
 from pmeta.method.methods import METHODS, Method
-from pmeta.method.outer import Outer, Schedule
-from pmeta.method.step_sizes import with_mask
-from pmeta.network.backbones import FourConv, ResNet12, initialise
+from pmeta.network.backbones import FourConv, initialise
 from pmeta.network.layers import Network
 from pmeta.network.take_in import take_in
 from pmeta.training.restore import load, restore
@@ -56,19 +47,11 @@ from tests.helpers.device_golden import (
     reference,
     step_errors,
 )
-from tests.helpers.device_models import Case, Depthwise, trained
+from tests.helpers.device_models import Case, trained
 
 SIZE = 84
 COMPARED = 5  # tasks whose weights are compared
 QUERIES = 5  # of each class
-TRAINED = 60  # tasks
-MODELS: dict[str, Callable[[], nn.Module]] = {
-    "resnet12": lambda: ResNet12(image=(3, SIZE, SIZE), widths=(16, 32, 64, 128)),
-    "mlp": lambda: nn.Sequential(
-        nn.Flatten(), nn.Linear(588, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 5)
-    ),
-    "depthwise": Depthwise,
-}
 
 
 def case(net: Network, meta: Meta, method: Method) -> Case:
@@ -90,27 +73,6 @@ def drawn(name: str, shape: tuple[int, int, int]) -> Case:
     return case(
         net, trained(net, METHODS[name], generator, alpha_0=0.01, steps=5, live=live), METHODS[name]
     )
-
-
-def seen(kind: str, images: ImageSet) -> ImageSet:
-    """The pictures as a model takes them: of an MLP every sixth pixel."""
-    return replace(images, images=images.images[:, ::6, ::6]) if kind == "mlp" else images
-
-
-def meta_trained(kind: str, name: str, images: ImageSet) -> Case:
-    """A model after a little first-order meta-training; p-Meta updates its last five layers."""
-    generator = torch.Generator().manual_seed(0)
-    net = take_in(initialise(MODELS[kind](), generator), torch.zeros(1, *images.shape))
-    meta = init_meta(net, METHODS[name], 5, 0.01, generator)
-    if name == "pmeta":
-        meta = with_mask(
-            meta, (torch.arange(len(net.layers)) >= len(net.layers) - 5).expand_as(meta.mask)
-        )
-    loop = InnerLoop(net, METHODS[name])
-    outer = Outer(loop, meta, Schedule(TRAINED // 2, lam=0.0, freeze_below=0.0))
-    for i in range(0, TRAINED, 2):
-        outer.update(outer.gradient(sample_task(images, 0, j, 5, 1, QUERIES) for j in (i, i + 1)))
-    return case(net, outer.meta.map(torch.Tensor.detach), METHODS[name])
 
 
 def of_run(path: str) -> Case:
@@ -155,10 +117,8 @@ def compare_adapted(name: str, c: Case, images: ImageSet, tasks: int) -> bool:
         with torch.no_grad():
             w = {key: torch.from_numpy(value) for key, value in single.items()}
             want = torch.func.functional_call(c.net.model, w, (query,)).argmax(1).numpy()
-        agree, total = (
-            agree + int((model.predict(raw(query)).labels == want).sum()),
-            total + len(want),
-        )
+        agree += int((model.predict(raw(query)).labels == want).sum())
+        total += len(want)
     (middle, single_middle), (worst, single_worst) = np.median(apart, axis=0), np.max(apart, axis=0)
     near, single_near = (np.array(apart) <= TOLERANCE).sum(0)
     print(
@@ -178,40 +138,21 @@ def distance(got: Weights, want: Weights) -> float:
     )
 
 
-Kind = Literal["resnet12", "mlp", "depthwise"]
-
-
 def main(
     folder: Annotated[str, tyro.conf.Positional],
     tasks: int = 100,
     runs: tuple[str, ...] = (),
-    train: tuple[Kind, ...] = (),
 ) -> int:
     """Compare the engine with PyTorch on pictures of a folder of classes."""
     torch.set_num_threads(1)
-    images = {kind: seen(kind, open_split(folder, "val", size=SIZE)) for kind in ("4conv", *train)}
-    cases = [(Path(run).name, of_run(run), images["4conv"]) for run in runs]
-    for kind in train:
-        learned = seen(kind, open_split(folder, "train", size=SIZE))
-        cases += [
-            (f"{kind} {name}", meta_trained(kind, name, learned), images[kind])
-            for name in ("maml", "pmeta")
-        ]
-    cases = cases or [
-        (name, drawn(name, images["4conv"].shape), images["4conv"]) for name in METHODS
-    ]
+    images = open_split(folder, "val", size=SIZE)
+    cases = [(Path(run).name, of_run(run), images) for run in runs]
+    cases = cases or [(name, drawn(name, images.shape), images) for name in METHODS]
     heads = ("engine", "PyTorch", "of the length", "worst: engine", "PyTorch")
     print("one step         " + "".join(f"{head:>16}" for head in heads))
     good = [compare_weights(*each) for each in cases]
-    columns = (
-        f"{'engine':>12}",
-        f"{'worst':>10}",
-        f"{'1e-4':>12}",
-        f"{'PyTorch':>12}",
-        f"{'worst':>10}",
-        f"{'1e-4':>12}",
-    )
-    print("all steps        " + " ".join((*columns, f"{'predictions':>20}")))
+    sides = (f"{name:>12} {'worst':>10} {'1e-4':>12}" for name in ("engine", "PyTorch"))
+    print(f"all steps        {' '.join(sides)} {'predictions':>20}")
     good += [compare_adapted(*each, tasks) for each in cases]
     return 0 if all(good) else 1
 

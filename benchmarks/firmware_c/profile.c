@@ -1,28 +1,14 @@
 /* In place of example.c: an adaptation on one support sample under QEMU's -icount, where a
- * nanosecond is an instruction. Prints the ticks of every instruction of the model in each step. */
+ * nanosecond is an instruction. Prints the ticks of each call. */
 #include "example.h"
 #include "board.h"
 #include "model.h"
 #include "samples.h"
 #include "text.h"
-#include <string.h>
-
-#define MOST 4096
 
 static uint32_t arena[(MODEL_ARENA_BYTES + 3) / 4];
 static pmeta_model model;
-static uint32_t ticks[MOST];
-static uint64_t last;
 static float output[MODEL_OUTPUTS];
-
-static int note(void *context)
-{
-    const uint64_t now = board_ticks();
-    (void)context;
-    ticks[model.instruction % MOST] += (uint32_t)(now - last);
-    last = board_ticks();
-    return 0;
-}
 
 static int feed(pmeta_model *m)
 {
@@ -38,13 +24,6 @@ static void show(const char *name, uint64_t start)
 {
     text_number(name, (uint32_t)(board_ticks() - start));
     board_print("\n");
-    for (uint32_t i = 0; i < MOST; i++) {
-        if (!ticks[i]) continue;
-        text_number("instruction ", i);
-        text_number(" ", ticks[i]);
-        board_print("\n");
-    }
-    memset(ticks, 0, sizeof ticks);
 }
 
 /* A head from prototypes needs a sample of each class: with one sample there is one class. */
@@ -56,23 +35,21 @@ static void fit_classes(pmeta_model *m)
     if (status == PMETA_LABEL) text_good(pmeta_classes(m, 1), "pmeta_classes");
 }
 
-/* Twice each: first without the function in between, which takes a little itself. */
-static int measure(pmeta_model *m, int profile)
+static int measure(pmeta_model *m)
 {
     pmeta_reset(m);
     if (!text_good(pmeta_begin(m, 1), "pmeta_begin")) return 0;
-    pmeta_on_yield(m, profile ? note : NULL, NULL);
     for (uint32_t k = 0; k < m->steps; k++) {
-        uint64_t start = last = board_ticks();
+        uint64_t start = board_ticks();
         if (!feed(m)) return 0;
-        show(profile ? "profile feed " : "feed ", start);
-        start = last = board_ticks();
+        show("feed ", start);
+        start = board_ticks();
         if (!text_good(pmeta_step(m), "pmeta_step")) return 0;
-        show(profile ? "profile step " : "step ", start);
+        show("step ", start);
     }
-    const uint64_t start = last = board_ticks();
+    const uint64_t start = board_ticks();
     if (!text_good(pmeta_infer(m, samples_query(0), output), "pmeta_infer")) return 0;
-    show(profile ? "profile infer " : "infer ", start);
+    show("infer ", start);
     return 1;
 }
 
@@ -85,7 +62,7 @@ int example(void)
     board_print("\n");
     good = good && text_good(pmeta_start(m, arena, sizeof arena), "pmeta_start");
     if (good) fit_classes(m);
-    good = good && measure(m, 0) && measure(m, 1);
+    good = good && measure(m);
     text_number("stack ", (uint32_t)board_stack_used());
     board_print(good ? "\ndone\n" : "\nfailed\n");
     return !good;

@@ -135,11 +135,6 @@ def grid(card: dict[str, Any]) -> list[str]:
     ]
     arenas = ", ".join(f"{titles[name]} {found['arena_bytes'][name]:,}" for name in used)
     command = "`python benchmarks/shots.py` gives such a table."
-    if found.get("once"):
-        command = (
-            "`python benchmarks/shots.py --once` gives such a table: blocks that no step updates "
-            "run once for each picture, in PyTorch, the others in the engine."
-        )
     return [
         "In the C engine, validation classes, one sample at a time:",
         table(["classes", "samples of each", "tasks", *(titles[name] for name in used)], rows),

@@ -165,8 +165,6 @@ def test_a_card_shows_what_was_measured_in_the_engine(small: Made) -> None:
     written = text({**card, "engine": measured})
     assert "| 5 | 2 | 1,500 | 45.5 ± 0.9 % | 45.0 ± 0.9 % |" in written
     assert "for 20 classes, in bytes: all steps 123,456, no step" in written
-    assert "once for each picture" not in written
-    assert "once for each picture" in text({**card, "engine": {**measured, "once": True}})
 
 
 def test_the_list(small: Made, said: Callable[..., str]) -> None:
