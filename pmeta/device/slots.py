@@ -62,10 +62,10 @@ def _read(file: BinaryIO, slot_bytes: int) -> Any:
     def read(_: int, slot: int, at: int, data: int, count: int) -> int:
         try:
             file.seek(slot * slot_bytes + at)
-            found = file.read(count)
+            found = file.read(count).ljust(count, b"\xff")  # what never came is as if erased
         except OSError:
             return 1
-        ctypes.memmove(data, found, len(found))
-        return 0 if len(found) == count else 1
+        ctypes.memmove(data, found, count)
+        return 0
 
     return _ACCESS(read)

@@ -23,14 +23,21 @@ def test_the_power_fails_at_every_byte_of_a_save(small: Case, tmp_path: Path) ->
     program = build("power", tmp_path, SANITIZED)
     slot = 256 + -(-small.exported.state_bytes // 256) * 256
     assert slot == 1024
-    cuts = int(run(program, tmp_path / "model").split()[0])
+    cuts, reads = (int(part.split()[0]) for part in run(program, tmp_path / "model").split(","))
     assert cuts == 4 * (slot + 2 * slot)  # written; erased and written
+    # a header and pages of two slots, then the weights; of two slots, then of the one written
+    pages = slot // 256
+    assert reads == (2 * pages + 1) + (2 * pages + pages)
 
 
 @pytest.mark.parametrize(
     ("right", "wrong"),
     [
-        ("slot = newest(m, s, &h) == 0;", "slot = newest(m, s, &h) == 2;"),  # always the first one
+        ("slot = last == 0;", "slot = last == 2;"),  # always the first one
+        ("if (slot == UNREAD) return PMETA_STORAGE;", ""),
+        ("if (last == UNREAD) return PMETA_STORAGE;", ""),
+        ("if (first == UNREAD || second == UNREAD) return UNREAD;", ""),
+        ("beside = m->arena_given / 2 >= m->state_bytes", "beside = 0"),
         ("h.sequence + 1", "h.sequence"),
         ("if (!good_slots(m, s)) return PMETA_ARGUMENT;", "return PMETA_OK;"),
     ],
@@ -43,7 +50,7 @@ def test_a_wrong_save_fails_the_program(
     source = (device.ENGINE / "save.c").read_text()
     assert right in source
     program = _broken(source.replace(right, wrong), tmp_path)
-    with pytest.raises(AssertionError, match=r"cut at byte \d+: check 3\d failed"):
+    with pytest.raises(AssertionError, match=r"cut at byte \d+: check [34]\d failed"):
         run(program, tmp_path / "model")
 
 
@@ -106,6 +113,16 @@ def test_what_is_no_state_is_refused(small: Case, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="something else than the state of a model: give the name"):
         model.save_state(tmp_path / "photo.jpg")
     assert (tmp_path / "photo.jpg").read_bytes() == b"\xff\xd8\xff\xe0 a photo"
+
+
+def test_an_empty_file_is_no_state(small: Case, tmp_path: Path) -> None:
+    """A first save that was cut before its first byte."""
+    model = small.device()
+    (tmp_path / "state").touch()
+    with pytest.raises(device.EngineError, match="neither slot holds a whole state of this model"):
+        model.load_state(tmp_path / "state")
+    model.save_state(tmp_path / "state")
+    model.load_state(tmp_path / "state")
 
 
 def test_a_disk_that_fails_is_told(small: Case, tmp_path: Path, monkeypatch) -> None:

@@ -135,7 +135,8 @@ float pmeta_temperature(const pmeta_model *m);
  *
  * The callbacks return 0 when they are done. `erase` makes a whole slot writable again; NULL where
  * writing needs no erasing. Between two erasures each page of a slot is written once at most:
- * offsets and lengths of a write are multiples of PMETA_PAGE_BYTES. Reads may begin anywhere. */
+ * offsets and lengths of a write are multiples of PMETA_PAGE_BYTES. Reads may begin anywhere; one
+ * fails where the memory does, and not because of what it holds, erased or half written. */
 #define PMETA_PAGE_BYTES 256
 
 typedef struct pmeta_slots {
@@ -150,6 +151,8 @@ size_t pmeta_slot_bytes(const pmeta_model *m);
 
 /* Not within an adaptation. Saving takes the slot without the newest state and reads it back;
  * loading takes the newest whole state, and leaves the weights as they are where there is none.
+ * A read that fails is PMETA_STORAGE: no slot is erased and the weights stay, but for a read while
+ * they are taken over in an arena below twice m.state_bytes, which gives the meta-trained ones.
  * The number of classes is saved with the weights. A slot knows its model by the checksum of the
  * file: another model's state is no state. */
 pmeta_status pmeta_save_state(const pmeta_model *m, const pmeta_slots *slots);

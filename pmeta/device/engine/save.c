@@ -5,6 +5,7 @@
 
 #define PAGE PMETA_PAGE_BYTES
 #define SLOT_VERSION 1u
+#define UNREAD (-2)
 
 static const unsigned char MAGIC[8] = {'p', 'm', 's', 'l', 'o', 't', '\r', '\n'};
 
@@ -38,25 +39,29 @@ static int good_header(const pmeta_model *m, const slot_header *h)
            h->state_bytes == m->state_bytes && h->classes >= 1 && h->classes <= m->outputs / m->rows;
 }
 
-/* A slot holds a whole state of this model; it is read in pages, so that the arena stays as it is. */
+/* Whether a slot holds a whole state of this model, UNREAD where that cannot be known; it is read in
+ * pages, so that the arena stays as it is. */
 static int good_slot(const pmeta_model *m, const pmeta_slots *s, int slot, slot_header *h)
 {
     unsigned char page[PAGE];
     uint32_t crc = 0;
-    if (!reads(s, slot, 0, h, sizeof *h) || !good_header(m, h)) return 0;
+    if (!reads(s, slot, 0, h, sizeof *h)) return UNREAD;
+    if (!good_header(m, h)) return 0;
     for (size_t at = 0; at < m->state_bytes; at += PAGE) {
         const size_t bytes = m->state_bytes - at < PAGE ? m->state_bytes - at : PAGE;
-        if (!reads(s, slot, PAGE + at, page, bytes)) return 0;
+        if (!reads(s, slot, PAGE + at, page, bytes)) return UNREAD;
         crc = pmeta_crc32_on(crc, page, bytes);
     }
     return crc == h->state_crc;
 }
 
-/* The slot with the newest whole state, -1 where there is none; sequence numbers may wrap. */
+/* The slot with the newest whole state, -1 where there is none; sequence numbers may wrap. Where a
+ * slot cannot be read, the other one may be older: UNREAD. */
 static int newest(const pmeta_model *m, const pmeta_slots *s, slot_header *h)
 {
     slot_header both[2];
     const int first = good_slot(m, s, 0, &both[0]), second = good_slot(m, s, 1, &both[1]);
+    if (first == UNREAD || second == UNREAD) return UNREAD;
     if (!first && !second) return -1;
     const uint32_t ahead = both[1].sequence - both[0].sequence;
     const int slot = !first || (second && ahead > 0 && ahead < 0x80000000u);
@@ -110,11 +115,13 @@ pmeta_status pmeta_save_state(const pmeta_model *m, const pmeta_slots *s)
     if (!pmeta_is_still(m)) return PMETA_ORDER;
     slot_header h;
     memset(&h, 0, sizeof h);
-    const int slot = newest(m, s, &h) == 0; /* the other one */
+    const int last = newest(m, s, &h);
+    if (last == UNREAD) return PMETA_STORAGE;
+    const int slot = last == 0; /* the other one */
     if (s->erase && s->erase(s->context, slot)) return PMETA_STORAGE;
     if (!write_weights(m, s, slot) || !write_header(m, s, slot, h.sequence + 1))
         return PMETA_STORAGE;
-    return good_slot(m, s, slot, &h) ? PMETA_OK : PMETA_STORAGE;
+    return good_slot(m, s, slot, &h) == 1 ? PMETA_OK : PMETA_STORAGE;
 }
 
 pmeta_status pmeta_load_state(pmeta_model *m, const pmeta_slots *s)
@@ -123,12 +130,17 @@ pmeta_status pmeta_load_state(pmeta_model *m, const pmeta_slots *s)
     if (!good_slots(m, s)) return PMETA_ARGUMENT;
     if (!pmeta_is_still(m)) return PMETA_ORDER;
     const int slot = newest(m, s, &h);
+    if (slot == UNREAD) return PMETA_STORAGE;
     if (slot < 0) return PMETA_NO_STATE;
-    if (!reads(s, slot, PAGE, m->arena, m->state_bytes) ||
-        pmeta_crc32(m->arena, m->state_bytes) != h.state_crc) {
-        pmeta_reset(m);
+    /* beside the weights of now, which stay where a read fails; without room for that they are lost */
+    const int beside = m->arena_given / 2 >= m->state_bytes;
+    unsigned char *to = beside ? m->arena + m->state_bytes : m->arena;
+    if (!reads(s, slot, PAGE, to, m->state_bytes) ||
+        pmeta_crc32(to, m->state_bytes) != h.state_crc) {
+        if (!beside) pmeta_reset(m);
         return PMETA_STORAGE;
     }
+    if (beside) memcpy(m->arena, to, m->state_bytes);
     m->classes = h.classes;
     m->support = h.support;
     return PMETA_OK;

@@ -3,7 +3,9 @@
  *
  * The byte at which it fails is left half written. When the power is back, the newest state is
  * the one from before or the new one, whole, and the next save works. The exit code says what
- * broke; the program prints how many cuts there were. */
+ * broke; the program prints how many cuts there were.
+ *
+ * Then one read fails, each in turn: nothing is loaded, erased or lost, and the next call works. */
 #include "pmeta.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +17,7 @@ typedef struct {
     unsigned char *slot[2];
     size_t slot_bytes, left; /* bytes until the power fails */
     int flash, off;
+    size_t reads, bad_read; /* how many there were, and the one that fails */
 } memory;
 
 static void fail(int code, size_t cut)
@@ -58,7 +61,7 @@ static int write(void *context, int slot, size_t at, const void *data, size_t by
 static int read(void *context, int slot, size_t at, void *data, size_t bytes)
 {
     memory *m = context;
-    if (m->off || at + bytes > m->slot_bytes) return 1;
+    if (m->off || at + bytes > m->slot_bytes || m->reads++ == m->bad_read) return 1;
     memcpy(data, m->slot[slot] + at, bytes);
     return 0;
 }
@@ -70,7 +73,7 @@ static size_t file_bytes;
 static void boot(pmeta_model *m, void *arena, memory *mem)
 {
     mem->off = 0;
-    mem->left = (size_t)-1;
+    mem->left = mem->bad_read = (size_t)-1;
     memset(arena, 0xA5, 1 << 16);
     if (pmeta_open(m, file, file_bytes) || m->arena_bytes > 1 << 16) exit(22);
     if (pmeta_start(m, arena, m->arena_bytes)) exit(22);
@@ -120,6 +123,42 @@ static int cut_at(size_t cut, uint32_t saved, memory *mem, const pmeta_slots *s,
     return !over;
 }
 
+/* Both slots hold a state, and the model another one. Read number `bad` of loading or saving fails;
+ * 0 when there were not so many. */
+static int unread_at(size_t bad, int saving, memory *mem, const pmeta_slots *s, void *arena,
+                     unsigned char *const *state)
+{
+    pmeta_model m;
+    unsigned char *before[2];
+    memset(mem->slot[0], 0xFF, mem->slot_bytes);
+    memset(mem->slot[1], 0xFF, mem->slot_bytes);
+    boot(&m, arena, mem);
+    save(&m, s, state[0], 0);
+    save(&m, s, state[1], 1);
+    for (int i = 0; i < 2; i++) {
+        before[i] = malloc(mem->slot_bytes);
+        memcpy(before[i], mem->slot[i], mem->slot_bytes);
+    }
+    pmeta_write_state(&m, state[2], m.state_bytes);
+    pmeta_classes(&m, 3);
+    mem->reads = 0;
+    mem->bad_read = bad;
+    const pmeta_status told = saving ? pmeta_save_state(&m, s) : pmeta_load_state(&m, s);
+    const int failed = mem->reads > bad;
+    mem->bad_read = (size_t)-1;
+    if (told != (failed ? PMETA_STORAGE : PMETA_OK)) fail(40, bad);
+    if (failed && !holds(&m, arena, state[2], 2)) fail(41, bad);
+    /* the slot with the newest state, the second, is never touched */
+    if (memcmp(before[1], mem->slot[1], mem->slot_bytes)) fail(42, bad);
+    const int wrote = memcmp(before[0], mem->slot[0], mem->slot_bytes) != 0;
+    if (wrote && !saving) fail(43, bad);
+    if (pmeta_load_state(&m, s) != PMETA_OK || !holds(&m, arena, state[1 + wrote], 1 + wrote))
+        fail(44, bad);
+    free(before[0]);
+    free(before[1]);
+    return failed;
+}
+
 int main(int argc, char **argv)
 {
     FILE *f = argc == 2 ? fopen(argv[1], "rb") : NULL;
@@ -129,7 +168,7 @@ int main(int argc, char **argv)
     fclose(f);
     void *arena = malloc(1 << 16);
     pmeta_model m;
-    memory mem = {{NULL, NULL}, 0, 0, 0, 0};
+    memory mem = {{NULL, NULL}, 0, 0, 0, 0, 0, 0};
     boot(&m, arena, &mem);
     mem.slot_bytes = pmeta_slot_bytes(&m);
     for (int i = 0; i < 2; i++) mem.slot[i] = malloc(mem.slot_bytes);
@@ -148,7 +187,12 @@ int main(int argc, char **argv)
         for (uint32_t saved = 0; saved < STATES - 1; saved++)
             for (size_t cut = 0; cut_at(cut, saved, &mem, &s, arena, state); cut++) cuts++;
     }
-    printf("%zu cuts\n", cuts);
+    size_t unread = 0;
+    const pmeta_slots s = {&mem, mem.slot_bytes, erase, write, read};
+    mem.flash = 1;
+    for (int saving = 0; saving < 2; saving++)
+        for (size_t bad = 0; unread_at(bad, saving, &mem, &s, arena, state); bad++) unread++;
+    printf("%zu cuts, %zu reads\n", cuts, unread);
     for (int i = 0; i < STATES; i++) free(state[i]);
     free(mem.slot[0]);
     free(mem.slot[1]);
