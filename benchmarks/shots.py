@@ -23,7 +23,7 @@ from pmeta.compiler.export import export
 from pmeta.data.tasks import SCALE, SHIFT, ImageSet, draw_rows
 from pmeta.device.binding import DeviceModel
 from pmeta.training.own.budget import Sample, export_budget
-from pmeta.training.restore import load, open_for, restore
+from pmeta.training.restore import load, open_for, restore, with_outputs
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,8 @@ def draw(measured: list[dict[str, Any]], path: str, way: int = 5) -> None:
 
 def prepare(config: ShotsConfig, classes: int) -> tuple[dict[str, DeviceModel], ImageSet]:
     """The model in the engine, with its steps and with none, and the pictures."""
-    trained, best = load(config.run, classes)
+    trained, best = load(config.run)
+    trained = with_outputs(trained, config.run, classes)
     image = tuple(best.info["input"])
     fits = dataclasses.replace(trained, n_way=2, n_shot=1, n_query=1)
     images = open_for(fits, "val", config.data, image)

@@ -26,9 +26,9 @@ from pmeta.training.train import choose_device
 from pmeta.zoo.card_text import text
 
 WIDE = 20
-"""Outputs of the second file of each model."""
+"""Outputs of the second file of a model with a head from prototypes."""
 MANY = 10
-"""Classes that it is measured with."""
+"""Classes that such a model is measured with, too."""
 WHERE = ("data", "out", "workers", "device", "tensorboard", "recompute")
 """Settings of a training that do not change what it gives."""
 
@@ -95,11 +95,16 @@ def add_still(config: AddConfig, run: str) -> dict[str, Any]:
         or f"miniimagenet-{trained.backbone}-{trained.n_way}way-{trained.n_shot}shot{method}"
     )
     data = describe_data(trained, config.data, tuple(best.info["input"]))
-    many = min(MANY, data["classes"]["val"])
-    measured = {trained.n_way: measure(config, run), many: measure(config, run, many)}
+    measured = {trained.n_way: measure(config, run)}
+    any_number = trained.head == "prototype"
+    if any_number:
+        many = min(MANY, data["classes"]["val"])
+        measured[many] = measure(config, run, many)
     calibration = workers.run(calibrate, (calibration_of(config, run, trained),), config.workers)
     write_json(Path(run) / "calibration.json", calibration)  # pmeta export reads it there
-    exported = {trained.n_way: export_run(run), WIDE: export_run(run, classes=WIDE)}
+    exported = {trained.n_way: export_run(run)}
+    if any_number:
+        exported[WIDE] = export_run(run, classes=WIDE)
     files = {n: f"{name}.pmeta" if n == trained.n_way else f"{name}-{n}.pmeta" for n in exported}
     card = describe(
         name, run, trained, best, measured, {files[n]: (n, e) for n, e in exported.items()}
@@ -140,9 +145,8 @@ def calibration_of(config: AddConfig, run: str, trained: ImageConfig) -> Evaluat
 
 
 def measure(config: AddConfig, run: str, many: int | None = None) -> Summary:
-    """`pmeta evaluate RUN --split val --n-query N`, or the same with many classes and the head of
-    the second file."""
-    tasks, classes = (config.tasks, None) if many is None else (max(2, config.tasks // 4), WIDE)
+    """`pmeta evaluate RUN --split val --n-query N`, or the same with many classes."""
+    tasks = config.tasks if many is None else max(2, config.tasks // 4)
     asked = EvaluateConfig(
         run,
         config.data,
@@ -150,7 +154,6 @@ def measure(config: AddConfig, run: str, many: int | None = None) -> Summary:
         tasks=tasks,
         n_way=many,
         n_query=config.n_query,
-        classes=classes,
     )
     return workers.run(evaluate, (asked,), config.workers)[1]
 
@@ -165,7 +168,10 @@ def describe(
 ) -> dict[str, Any]:
     """All that a card says."""
     net, meta = restore(trained, best.tensors, best.info["input"], choose_device("cpu", 0))
-    shipped, (many, wide) = measured[trained.n_way], max(measured.items())
+    shipped = measured[trained.n_way]
+    evaluation: dict[str, Any] = {"split": "val", **score(shipped)}
+    for classes in measured.keys() - {trained.n_way}:
+        evaluation["many"] = {"classes": classes, **score(measured[classes])}
     last = Run(run).load("last")
     return {
         "name": name,
@@ -181,18 +187,7 @@ def describe(
             "memory_budget": trained.memory_budget,
             "seed": trained.seed,
         },
-        "evaluation": {
-            "split": "val",
-            "tasks": shipped.tasks,
-            "accuracy": shipped.accuracy,
-            "ci95": shipped.ci95,
-            "many": {
-                "classes": many,
-                "tasks": wide.tasks,
-                "accuracy": wide.accuracy,
-                "ci95": wide.ci95,
-            },
-        },
+        "evaluation": evaluation,
         "updates": updated_layers(net, meta.updates()),
         "memory": {
             "paper_mb": shipped.memory_mb,
@@ -208,6 +203,11 @@ def describe(
             "versions": Run(run).config()["versions"],
         },
     }
+
+
+def score(summary: Summary) -> dict[str, float]:
+    """Accuracy, and on how many tasks."""
+    return {"tasks": summary.tasks, "accuracy": summary.accuracy, "ci95": summary.ci95}
 
 
 def training_command(trained: ImageConfig) -> str:

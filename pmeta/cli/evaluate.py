@@ -19,7 +19,7 @@ from pmeta.training.restore import EvaluateConfig, evaluate
 from pmeta.training.run_folder import open_run, plain, write_json
 
 ASKED = (
-    "data", "split", "n_way", "n_shot", "n_query", "classes", "batch", "least_step", "seed",
+    "data", "split", "n_way", "n_shot", "n_query", "batch", "least_step", "seed",
 )  # fmt: skip
 """What is asked of a classifier, as the file of an evaluation is named."""
 
@@ -56,10 +56,6 @@ def _policy(config: EvaluateConfig) -> None:
     from pmeta.rl import restore  # late: a classifier needs no environment
     from pmeta.rl.render import check_path
 
-    if config.classes is not None:
-        raise ValueError(
-            "--classes are those of a classifier, and this run has a policy: leave it out."
-        )
     if config.render:
         check_path(config.render)
     args = (config.run, config.tasks or 400, config.batch, config.seed, config.render)

@@ -19,7 +19,7 @@ from pmeta.device import model_file as flatfile
 from pmeta.firmware import c_text
 from pmeta.training.calibration import temperatures
 from pmeta.training.own.budget import Sample, export_budget, share_in_bytes
-from pmeta.training.restore import load, restore
+from pmeta.training.restore import load, restore, with_outputs
 from pmeta.training.run_folder import open_run
 from pmeta.training.settings import parse_bytes
 
@@ -39,10 +39,7 @@ class ExportConfig:
     model: str = ""
     """Of a run with a network of your own: FILE.py:FUNCTION, which makes it."""
     classes: int | None = None
-    """Tell up to this many classes apart: the meta-trained outputs, repeated cyclically.
-
-    None: the outputs of training as they are.
-    """
+    """Of a head from prototypes: tell up to this many classes apart. None: as in training."""
     float32: bool = False
     """Read normalised float32 samples instead of raw uint8 pixels."""
     c_array: bool = False
@@ -156,7 +153,9 @@ def export_run(
         if constants != "float32":
             raise ValueError(f"--constants is for models of pictures, and {run} reads windows.")
         return _recogniser(run, batch, classes)
-    trained, best = load(run, classes, model)
+    trained, best = load(run, model)
+    if classes is not None:
+        trained = with_outputs(trained, run, classes)
     shape = tuple(best.info["input"])
     net, meta = restore(trained, best.tensors, shape, torch.device("cpu"))
     meta = meta.without_steps_below(least_step)

@@ -18,7 +18,7 @@ def evaluate_people(config: EvaluateConfig) -> None:
     """Adapt the best model to people of the validation or the test, and print how well it does."""
     from pmeta.sensors.people import evaluate  # late: pictures need no recordings
 
-    for name in ("n_way", "n_query", "classes"):
+    for name in ("n_way", "n_query"):
         if getattr(config, name) is not None:
             raise ValueError(
                 f"--{name.replace('_', '-')} is for pictures; people keep their activities, and "

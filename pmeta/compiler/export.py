@@ -321,13 +321,12 @@ def _facts(source: _Source, model: Model) -> dict[str, Any]:
     meta, layers, nodes = source.meta, source.net.layers, model.nodes
     state = [name for node in nodes if node.name in source.ever for name in node.params]
     numbers = numbers_of(source.net, meta)
-    head = [meta.w[name] for name in nodes[-1].params if name in meta.w]
     alone = {layer.name: i for i, layer in enumerate(layers) if layer.kind == "param"}
     return {
         "method": source.method.title,
         "input_shape": list(source.sample.shape),
         "classes": [],
-        "repeated": bool(meta.head) or (nodes[-1].kind == "fc" and _repeats(head)),
+        "repeated": bool(meta.head),
         "prototypes": bool(meta.head),
         "layers": [layer.name for layer in layers],
         "state": [{"name": name, "shape": list(numbers[name].shape)} for name in state],
@@ -336,9 +335,3 @@ def _facts(source: _Source, model: Model) -> dict[str, Any]:
             for name, i in alone.items()
         },
     }
-
-
-def _repeats(head: list[Tensor]) -> bool:
-    """Whether a head has more outputs than were meta-trained, some of them the same."""
-    rows = torch.cat([w.reshape(len(w), -1) for w in head], 1)
-    return len(rows.unique(dim=0)) < len(rows)

@@ -86,7 +86,7 @@ class DeviceModel(Description):
         """Take K steps from the weights of the file on a support set.
 
         x is (n, *input_shape), the labels y are (n,). `classes` are the names of the classes; there
-        are as many as the largest label says. Where outputs are repeated, the softmax of the loss
+        are as many as the largest label says. With a head from prototypes the softmax of the loss
         runs only over these; outputs that were meta-trained together stay together in it.
         A file that holds an adapted model learns on only with `again`, and only the same classes.
         With `mirror` each picture is fed mirrored left-right too, in the same arena and twice the

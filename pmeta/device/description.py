@@ -76,9 +76,8 @@ class Description:
 
     @property
     def repeated(self) -> bool:
-        """Whether there are more outputs than were meta-trained.
-
-        The loss then leaves out those that are no classes."""
+        """Whether the loss leaves out the outputs that are no classes, as with a head from
+        prototypes."""
         return self.facts.get("repeated") is True
 
     @property

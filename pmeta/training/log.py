@@ -182,10 +182,7 @@ class Log:
     def about_model(self) -> dict[str, Any]:
         """What a checkpoint says of its network."""
         net = self.outer.loop.net
-        return {
-            "input": list(self.sample or net.ops[0].x),
-            "head": [f"w/{name}" for name in net.head.params],
-        }
+        return {"input": list(self.sample or net.ops[0].x)}
 
     def keep(self, record: dict[str, Any]) -> None:
         """Write what a validation showed, the model if it is now the best, and a checkpoint."""

@@ -10,7 +10,6 @@ import tyro
 
 from pmeta.base.progress import progress
 from pmeta.data.tasks import ImageSet, check_enough, open_split
-from pmeta.method import heads
 from pmeta.method.inner import InnerLoop
 from pmeta.method.learned import Meta
 from pmeta.network.layers import Network
@@ -58,11 +57,10 @@ class EvaluateConfig(TasksConfig):
     """Samples that adaptation takes at a time (gradient accumulation); None: the whole support
     set."""
     n_way: int | None = None
-    """Classes in a task, at most as many as the head has outputs; by default the same."""
+    """Classes in a task, by default as in training; a learned head tells at most as many apart as
+    it has outputs, a head from prototypes any number."""
     n_shot: int | None = None
     """Support samples of each class; by default as in training."""
-    classes: int | None = None
-    """Give the head this many outputs, the meta-trained ones repeated; None: those of training."""
     least_step: float | None = None
     """Leave a layer alone in a step whose step size is below this, as `pmeta export --least-step`
     does; None: update all that the run does."""
@@ -76,8 +74,8 @@ class EvaluateConfig(TasksConfig):
         check_processes(self)
 
 
-def load(path: str, classes: int | None = None, model: str = "") -> tuple[ImageConfig, Checkpoint]:
-    """The settings of a run and its best checkpoint; with `classes` that many outputs.
+def load(path: str, model: str = "") -> tuple[ImageConfig, Checkpoint]:
+    """The settings of a run and its best checkpoint.
 
     The code of a network of one's own runs only where `model` names it."""
     run = open_run(path)
@@ -88,11 +86,20 @@ def load(path: str, classes: int | None = None, model: str = "") -> tuple[ImageC
             f"the best model of {path} does not say which images it takes, an older release "
             "wrote it: train again."
         )
-    if classes is not None:
-        names = best.info.get("head", heads.WEIGHTS)
-        best = best._replace(tensors=heads.repeated(best.tensors, classes, names))
-        config = dataclasses.replace(config, n_way=classes)
     return config, best
+
+
+def with_outputs(config: ImageConfig, path: str, outputs: int) -> ImageConfig:
+    """The settings of a run with so many outputs, which only a head from prototypes may change."""
+    if not 2 <= outputs <= 65535:
+        raise ValueError(f"--classes must be from 2 to 65535, got {outputs}.")
+    if config.head != "prototype" and outputs != config.n_way:
+        raise ValueError(
+            f"the head of {path} was meta-trained for {config.n_way} classes, got --classes "
+            f"{outputs}: take a model with a head from prototypes, such as miniimagenet-4conv, or "
+            "train one with --head prototype."
+        )
+    return dataclasses.replace(config, n_way=outputs)
 
 
 def with_model(config: ImageConfig, path: str, model: str) -> ImageConfig:
@@ -152,7 +159,7 @@ def restore(
 
 def prepare(group: Group, config: EvaluateConfig) -> tuple[list[str], Callable[[int], TaskResult]]:
     """The names of the layers, and what adapts the best model of a run to the task of a number."""
-    trained, best = group.from_first(lambda: load(config.run, config.classes, config.model))
+    trained, best = group.from_first(lambda: load(config.run, config.model))
     asked = {key: getattr(config, key) for key in ("n_way", "n_shot", "n_query")}
     drawn = dataclasses.replace(trained, **{k: n for k, n in asked.items() if n is not None})
     if trained.head == "prototype":
@@ -160,7 +167,7 @@ def prepare(group: Group, config: EvaluateConfig) -> tuple[list[str], Callable[[
     if drawn.n_way > trained.n_way:
         raise ValueError(
             f"the head of {config.run} has {trained.n_way} outputs, got --n-way {config.n_way}: "
-            "give --classes."
+            "only a head from prototypes (--head prototype) takes more."
         )
     if config.split == "val" and config.seed == trained.seed:
         raise ValueError(
@@ -173,8 +180,6 @@ def prepare(group: Group, config: EvaluateConfig) -> tuple[list[str], Callable[[
     net, meta = restore(trained, best.tensors, image, device)
     meta = meta.without_steps_below(config.least_step)
     loop = InnerLoop(net, trained.method_row(), batch=config.batch)
-    if config.classes is not None:
-        loop = dataclasses.replace(loop, loss=heads.among(drawn.n_way))
     names = [layer.name for layer in net.layers]
     return names, lambda i: evaluate_task(loop, meta, task(drawn, images, i, device, config.seed))
 

@@ -68,17 +68,16 @@ def percent(score: dict[str, Any]) -> str:
 
 
 def accuracy(card: dict[str, Any]) -> str:
-    """With as many classes as in training, and with more."""
+    """With as many classes as in training, and with more where the head takes any number."""
     e, classes = card["evaluation"], card["data"]["classes"]["val"]
     what = (
         f"tasks of the {classes} validation classes, {e['n_query']} queries a class, one sample at "
         "a time"
     )
-    many = e["many"]
-    rows = [
-        [card["task"], f"{e['tasks']:,}", percent(e)],
-        [f"{many['classes']} classes, by the second file", f"{many['tasks']:,}", percent(many)],
-    ]
+    rows = [[card["task"], f"{e['tasks']:,}", percent(e)]]
+    if "many" in e:
+        many = e["many"]
+        rows.append([f"{many['classes']} classes", f"{many['tasks']:,}", percent(many)])
     return table([what, "tasks", "accuracy ± CI95"], rows)
 
 
@@ -108,12 +107,13 @@ def commands(card: dict[str, Any]) -> list[str]:
     """How to get these figures."""
     e = card["evaluation"]
     evaluate = f"pmeta evaluate {card['name']} --data DIR --split val --n-query {e['n_query']}"
-    many = f"--n-way {e['many']['classes']} --classes {card['files'][1]['outputs']}"
+    lines = [f"{evaluate} --tasks {e['tasks']}"]
+    if "many" in e:
+        lines.append(f"{evaluate} --tasks {e['many']['tasks']} --n-way {e['many']['classes']}")
     return [
         "The model was chosen on other tasks of the same validation classes: expect a little less "
         "on classes that nobody has looked at.\nWith MiniImageNet in DIR these figures come from",
-        f"```\n{evaluate} --tasks {e['tasks']}\n"
-        f"{evaluate} --tasks {e['many']['tasks']} {many}\n```",
+        "\n".join(["```", *lines, "```"]),
     ]
 
 

@@ -19,10 +19,9 @@ import torch
 
 from pmeta import device
 from pmeta.base import native
-from pmeta.method.heads import among
 from tests.device.test_constants import with_constants
 from tests.device.test_memory_passes import forced
-from tests.helpers.device_golden import check, reference
+from tests.helpers.device_golden import among, check, reference
 from tests.helpers.device_models import GOLDEN, Case, case
 from tests.helpers.pictures import scenes
 

@@ -12,11 +12,17 @@ from pmeta import device
 from pmeta.compiler.export import export
 from pmeta.device import model_file as flatfile
 from pmeta.device.binding import DeviceModel
-from pmeta.method.heads import among
 from pmeta.method.inner import InnerLoop, Loss, cross_entropy
 from pmeta.method.methods import METHODS, Method
 from pmeta.network.tape import forward
-from tests.helpers.device_golden import TOLERANCE, StepErrors, check, check_steps, step_errors
+from tests.helpers.device_golden import (
+    TOLERANCE,
+    StepErrors,
+    among,
+    check,
+    check_steps,
+    step_errors,
+)
 from tests.helpers.device_models import Case, case, network, trained
 from tests.helpers.pictures import characters, scenes
 
@@ -235,15 +241,6 @@ def test_fewer_classes_equal_pytorch(kind: str) -> None:
     model.adapt(c.raw, c.y.numpy())
     head = c.net.head.params[0]
     assert np.array_equal(model.weights()[head][3:], c.meta.w[head].numpy()[3:])
-
-
-@pytest.mark.parametrize("kind", ["4conv", "mlp"])
-def test_outputs_that_are_repeated_equal_pytorch(kind: str) -> None:
-    c = case(
-        kind, "pmeta", seed=25, n=3, live=["conv4", "fc"] if kind == "4conv" else ["2", "4"]
-    ).repeated()
-    assert c.device().repeated
-    same_weights(c, among(3))
 
 
 def test_outputs_that_were_trained_together_stay_together() -> None:

@@ -30,6 +30,11 @@ def reference(c: Case, dtype: torch.dtype = torch.float32, loss: Loss = cross_en
     return {name: w.detach().numpy() for name, w in loop.adapt(meta, (x, c.y)).w.items()}
 
 
+def among(classes: int) -> Loss:
+    """Cross-entropy where the first outputs alone are classes."""
+    return lambda logits, y: cross_entropy(logits[:, :classes], y)
+
+
 def errors(got: Weights, want: Weights) -> dict[str, float]:
     """By tensor: the largest difference, relative to the largest weight."""
     return {

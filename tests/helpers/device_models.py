@@ -215,17 +215,6 @@ class Case(NamedTuple):
             self.exported.data, arena=np.full(self.exported.arena_bytes, 255, np.uint8)
         )
 
-    def repeated(self) -> "Case":
-        """The same with a head whose outputs are its first two in turn."""
-        p = self.meta.parameters()
-        for name in self.net.head.params:
-            p[f"w/{name}"] = p[f"w/{name}"][torch.arange(len(p[f"w/{name}"])) % 2]
-        meta = self.meta.with_parameters(p)
-        return self._replace(
-            meta=meta,
-            exported=export(self.net, meta, self.method, self.raw.shape[1:], batch=self.batch),
-        )
-
     def on(self, raw: np.ndarray) -> "Case":
         """The same with other raw samples."""
         return self._replace(raw=raw, x=torch.from_numpy(raw).float() / 255 * 2 - 1)

@@ -34,8 +34,8 @@ from pmeta.training.train import train
 from pmeta.training.workers import Group
 from tests.helpers import nets
 
-ASKED = {"run", "data", "split", "n_way", "n_shot", "n_query", "classes", "batch", "seed"} | {
-    "least_step",
+ASKED = {
+    *("run", "data", "split", "n_way", "n_shot", "n_query", "batch", "seed", "least_step"),
     "layers",
 }
 
@@ -266,21 +266,6 @@ def test_batches_and_shots(run: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert evaluated(capsys, run, "--tasks", 1, "--n-way", 3)["gmac"] < one["gmac"]
 
 
-def test_any_number_of_classes(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The outputs that are no classes change nothing, neither in the loss nor in the prediction."""
-    for n in (2, 7):
-        found = [
-            evaluated(capsys, run, "--tasks", 8, "--n-way", n, "--classes", outputs)
-            for outputs in (n, 12)
-        ]
-        assert found[0]["accuracy"] == pytest.approx(found[1]["accuracy"], abs=1e-6)
-        assert (found[0]["classes"], found[1]["classes"]) == (n, 12)
-    own = evaluated(capsys, run, "--tasks", 8)
-    assert (
-        evaluated(capsys, run, "--tasks", 8, "--classes", 5)["accuracy"] == own["accuracy"]
-    )  # the meta-trained outputs
-
-
 def test_the_table_of_the_command(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", str(run), "--tasks", "2", "--split", "val", "--workers", "1"]) == 0
     out = capsys.readouterr().out
@@ -335,11 +320,11 @@ def test_mistakes(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     )
     assert (
         refused(capsys, run, "--n-way", 6)
-        == f"the head of {run} has 5 outputs, got --n-way 6: give --classes."
+        == f"the head of {run} has 5 outputs, got --n-way 6: only a head from prototypes "
+        "(--head prototype) takes more."
     )
     seed = "the model was chosen on the validation tasks of seed 0: give another --seed."
     assert refused(capsys, run, "--split", "val", "--seed", 0) == seed
-    assert refused(capsys, run, "--classes", 0) == "--classes must be from 1 to 65535, got 0."
     assert "--tasks must be at least 1, got 0." in refused(capsys, run, "--tasks", 0)
     assert "--batch must be at least 1, got 0." in refused(capsys, run, "--batch", 0)
     assert "--seed and --workers must not be negative, got -1 and 1." in refused(

@@ -146,11 +146,9 @@ def check_support(name: str, path: str, support: Samples, model: DeviceModel) ->
             f"{support.classes[0]}/: move the one or the other."
         )
     if len(support.classes) > model.outputs:
-        run = name if name in zoo.names() else "RUN"
         raise ValueError(
             f"the model tells {model.outputs} classes apart, {path} has {len(support.classes)}: "
-            f"leave some out, or write a model for more with pmeta export {run} --classes "
-            f"{len(support.classes)}."
+            f"leave some out, or {way_to_more(name, model, len(support.classes))}."
         )
     if len(support.classes) < 2:
         raise ValueError(
@@ -163,6 +161,17 @@ def check_support(name: str, path: str, support: Samples, model: DeviceModel) ->
             f"each class is learned from a sample at least, {path} has none of "
             f"{', '.join(without)}: add some."
         )
+
+
+def way_to_more(name: str, model: DeviceModel, classes: int) -> str:
+    """How to tell more classes apart: a head from prototypes is made for any number."""
+    run = "RUN"
+    if name in zoo.names():
+        run = name if model.prototypes else "miniimagenet-4conv"
+    return (
+        "write a model with a head from prototypes for more with pmeta export "
+        f"{run} --classes {classes}"
+    )
 
 
 def in_order(samples: Samples, classes: tuple[str, ...]) -> Samples:

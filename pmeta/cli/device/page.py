@@ -10,7 +10,7 @@ import tyro
 
 from pmeta import zoo
 from pmeta.base.files import write_atomically
-from pmeta.cli.device.learn import open_model
+from pmeta.cli.device.learn import open_model, way_to_more
 from pmeta.web.page import page
 
 MANY = 10**6
@@ -41,13 +41,13 @@ def main(argv: list[str]) -> None:
     if config.classes < 0:
         raise ValueError(f"--classes is a number of classes, got {config.classes}.")
     named = config.model in (*zoo.names(), *zoo.recognisers())
-    open_model(config.model)  # says what is wrong with it
+    model = open_model(config.model)  # says what is wrong with it
     path = zoo.find(config.model, config.classes or MANY) if named else Path(config.model)
     most = open_model(str(path)).outputs
     if config.classes > most:
         raise ValueError(
-            f"--classes must be at most {most} for {config.model}, got {config.classes}: write a "
-            f"file for more with pmeta export RUN --classes {config.classes}, and give that."
+            f"--classes must be at most {most} for {config.model}, got {config.classes}: "
+            f"{way_to_more(config.model, model, config.classes)}, and give that."
         )
     text = page(path.read_bytes(), path.stem, config.title).encode()
     write_atomically(Path(config.out), text)

@@ -51,7 +51,7 @@ def calibrate(group: Group, config: EvaluateConfig) -> dict[str, Any]:
     """Temperatures of the best model of a run, and how well they fit, as plain values.
 
     `config.tasks` tasks of the validation classes, at least 2, for each number of samples."""
-    trained, best = group.from_first(lambda: load(config.run, model=config.model))
+    trained, best = group.from_first(lambda: load(config.run, config.model))
     found = []
     for n in sorted({*SHOTS, trained.n_shot}):
         try:
