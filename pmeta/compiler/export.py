@@ -153,6 +153,12 @@ class _Source:
                 "sparse_bw='y' are ablations."
             )
         self.sample.check()
+        for name, t in self.meta.parameters().items():
+            if not t.isfinite().all():
+                raise ValueError(
+                    f"a model for the device holds finite numbers, {name} has others: the training "
+                    "diverged, train again with a smaller lr or alpha_0."
+                )
         attended = [l for l in self.net.layers if l.name in self.ever and has_scores(self.net, l)]
         check_scored(attended, self.method)
 

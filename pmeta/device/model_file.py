@@ -128,6 +128,11 @@ class Contents:
 def write(contents: Contents) -> bytes:
     """The bytes of a file."""
     c = contents
+    for name, given in (
+        ("scale and shift", c.scale), ("step sizes", c.alpha), ("temperatures", c.temperatures)
+    ):  # fmt: skip
+        if not np.isfinite(np.asarray(given, "<f4")).all():
+            raise ValueError(f"a model file holds finite numbers, its {name} are not: {given}.")
     sections = {
         "scale": np.asarray(c.scale, "<f4").tobytes(),
         "alpha": np.asarray(c.alpha, "<f4").tobytes(),

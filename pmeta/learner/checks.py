@@ -62,6 +62,16 @@ def _check_tensor(name: str, x: Any) -> None:
         )
 
 
+def check_finite(name: str, t: Tensor) -> None:
+    """Raise ValueError for NaN and infinity."""
+    bad = int((~t.isfinite()).sum())
+    if bad:
+        raise ValueError(
+            f"samples and weights are finite numbers, {bad} of {t.numel()} in {name} are not: mend "
+            "or leave out such samples, or make the learner with a smaller alpha_0."
+        )
+
+
 @dataclass(frozen=True)
 class Expected:
     """What every task of a learner is like."""
@@ -80,6 +90,13 @@ class Expected:
             raise ValueError(f"{name} is ({', '.join(PARTS)}), got {got}.")
         for at in (0, 2):
             self.check_set(task[at], task[at + 1], PARTS[at], PARTS[at + 1])
+        return task
+
+    def finite(self, task: Any, name: str) -> Any:
+        """`checked`, and without NaN: of a task by which a model is judged."""
+        for part, t in zip(PARTS, self.checked(task, name), strict=True):
+            if isinstance(t, Tensor):
+                check_finite(f"{part} of {name}", t)
         return task
 
     def check_set(self, x: Any, y: Any, x_name: str = "x", y_name: str = "y") -> None:

@@ -15,7 +15,7 @@ from pmeta.base.console import Console
 from pmeta.base.files import write_atomically
 from pmeta.compiler.export import Exported, export
 from pmeta.data.tasks import SCALE, SHIFT
-from pmeta.learner.checks import Expected, check_model, loss_of
+from pmeta.learner.checks import Expected, check_finite, check_model, loss_of
 from pmeta.learner.cost import LearnerCost
 from pmeta.learner.fit import fit_run, results, settings
 from pmeta.learner.tasks import Numbered, Tasks, check_sendable, how_many
@@ -24,7 +24,7 @@ from pmeta.method.inner import InnerLoop, Loss, cross_entropy
 from pmeta.method.learned import Meta, init_meta
 from pmeta.method.memory_budget import live_cost
 from pmeta.method.meta_gradient import AnyTask
-from pmeta.method.outer import Outer, Schedule
+from pmeta.method.outer import Outer, Schedule, about_skipped
 from pmeta.method.step_sizes import freeze
 from pmeta.network.layers import Weights, evaluating
 from pmeta.network.take_in import take_in
@@ -143,18 +143,20 @@ class Learner:
             console=Console(stderr=True),
             disable=not progress,
         )
-        given = 0
+        given = skipped = 0
         with processes.one_thread():
             for batch in shown:
-                outer.update(outer.gradient(batch))
+                g = outer.gradient(batch)
+                outer.update(g)
                 outer.check_finite()
-                given += len(batch)
+                given, skipped = given + len(batch), skipped + g.skipped
         self.meta = outer.averaged().map(Tensor.detach)
         if given < total:
             raise ValueError(
                 f"n_tasks promised {total} tasks and {given} came, which cut the schedule short: "
                 "train again."
             )
+        _say(about_skipped(skipped, given))
         self._advise(progress)
 
     def fit(
@@ -177,7 +179,7 @@ class Learner:
         processes of their own; under torchrun each process takes its part. Returns what is known
         of the best model."""
         total, given = how_many(train_tasks, n_tasks, meta_batch), enumerate(val_tasks)
-        unseen = [self.expected.checked(task, f"validation task {i}") for i, task in given]
+        unseen = [self.expected.finite(task, f"validation task {i}") for i, task in given]
         if not unseen:
             raise ValueError("the best model is chosen on val_tasks, got none: hold some back.")
         numbered = Numbered(train_tasks, total)
@@ -203,15 +205,19 @@ class Learner:
     def evaluate(self, tasks: Sequence[AnyTask]) -> Summary:
         """Adapt to each task one sample at a time, as a device does: accuracy with CI95, loss,
         memory, MACs, shares of the weights that are updated."""
-        checked = [self.expected.checked(task, f"task {i}") for i, task in enumerate(tasks)]
+        checked = [self.expected.finite(task, f"task {i}") for i, task in enumerate(tasks)]
         return summarise(results(processes.Group(), self, self.meta, checked))
 
     def adapt(self, x: Tensor, y: Any, batch: int | None = 1) -> Weights:
         """The weights after adapting to a support set, `batch` samples at a time as a small device
         would (None: at once)."""
         self.expected.check_set(x, y)
+        check_finite("x", x)
         with self.evaluating():
-            return replace(self.loop, batch=batch).adapt(self.meta, (x, y)).w
+            w = replace(self.loop, batch=batch).adapt(self.meta, (x, y)).w
+        for name, t in w.items():
+            check_finite(f"{name} of the adapted weights", t)
+        return w
 
     def predict(self, w: Weights, x: Tensor) -> Any:
         """The output of the model with the weights w."""
@@ -313,7 +319,12 @@ class Learner:
 
     def _advise(self, shown: bool) -> None:
         if shown and self.advice:
-            Console(stderr=True, highlight=False).print(self.advice, soft_wrap=True)
+            _say(self.advice)
+
+
+def _say(text: str) -> None:
+    if text:
+        Console(stderr=True, highlight=False).print(text, soft_wrap=True)
 
 
 def _batches(tasks: Iterator[AnyTask], size: int) -> Iterator[list[AnyTask]]:

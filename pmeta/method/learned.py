@@ -1,5 +1,6 @@
 """What meta-training learns (Alg. 2): the weights, the step sizes and the attention parameters."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -86,10 +87,10 @@ def init_meta(
         raise ValueError(
             f"inner_steps must be at least 1, got {inner_steps}: without a step nothing is adapted."
         )
-    if not alpha_0 > 0:
+    if not 0 < alpha_0 < math.inf:
         raise ValueError(
-            f"the first step size alpha_0 must be positive, got {alpha_0}: a zero step updates "
-            "nothing."
+            f"the first step size alpha_0 must be positive and finite, got {alpha_0}: a zero step "
+            "updates nothing."
         )
     is_head = torch.tensor([layer == net.head for layer in net.layers])
     mask = {

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
@@ -45,6 +45,15 @@ class Schedule:
     ema: float = 0.0
     """Decay of the average over updates of all that is trained, which is what is kept; 0: none."""
 
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if not 0 <= value < math.inf:
+                raise ValueError(
+                    f"settings of the outer loop are finite and not negative, got {f.name}="
+                    f"{value}: leave it out for {f.default}."
+                )
+
     def rate(self, done: int) -> float:
         """The factor of the cosine schedule."""
         return 0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * min(done / self.updates, 1)))
@@ -52,6 +61,16 @@ class Schedule:
     def penalty(self, done: int) -> float:
         """lambda at this point of the training."""
         return self.lam * min(1.0, done / max(1.0, self.warm_up * self.updates))
+
+
+def about_skipped(skipped: int, tasks: int) -> str:
+    """What is to be said at the end of a training; empty where no task was skipped."""
+    if not skipped:
+        return ""
+    return (
+        f"{skipped} of {tasks} tasks were skipped, since their loss or gradient was not finite: "
+        "look for NaN in the tasks, or lower lr or alpha_0."
+    )
 
 
 class Outer:
@@ -138,13 +157,25 @@ class Outer:
             mean_so_far.lerp_(self.meta.parameters()[name].detach(), 1 - decay)
 
     def check_finite(self, kept: str = "") -> None:
-        """Raise DivergedError once losses or gradients were not finite for too long.
+        """Raise DivergedError once losses or gradients were not finite for too long, and where a
+        training ends without a single update, or with numbers that are not finite.
 
         `kept` says what is left."""
         if self.bad_in_a_row >= BAD_UPDATES:
             raise DivergedError(
                 f"loss or gradient was not finite in {BAD_UPDATES} updates in a row, the last of "
                 f"them update {self.done}: lower lr or alpha_0.{kept}"
+            )
+        if self.done < self.schedule.updates:
+            return
+        if not self.steps:
+            raise DivergedError(
+                "loss or gradient was not finite in any task, so that nothing was learned: look "
+                f"for NaN in the tasks, or lower alpha_0.{kept}"
+            )
+        if not all(t.isfinite().all() for t in self.averaged().parameters().values()):
+            raise DivergedError(
+                f"the last update left numbers that are not finite: lower lr or alpha_0.{kept}"
             )
 
     def state(self) -> dict[str, Tensor]:

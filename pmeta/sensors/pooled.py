@@ -6,6 +6,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from pmeta.base.errors import DivergedError
 from pmeta.method.outer import adam_step
 from pmeta.network.layers import Network, Weights
 from pmeta.network.tape import forward
@@ -41,6 +42,11 @@ def train_pooled(
         rows = order[at : at + BATCH]
         output, _ = forward(net, w, torch.from_numpy(windows.x[rows]))
         loss = F.cross_entropy(output, y[rows], weight=balance)
+        if not loss.isfinite():
+            raise DivergedError(
+                f"the loss of the first classifier is {loss.item()} after {t - 1} updates: lower "
+                f"--pooled-lr, which is {lr:g}."
+            )
         g = torch.autograd.grad(loss, list(w.values()))
         rate = lr * 0.5 * (1 + math.cos(math.pi * t / (epochs * per_epoch)))
         with torch.no_grad():

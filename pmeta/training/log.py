@@ -13,7 +13,7 @@ from pmeta.base.console import Console
 from pmeta.base.errors import how_to_install
 from pmeta.cost.adaptation import Cost
 from pmeta.method.learned import Meta
-from pmeta.method.outer import Outer
+from pmeta.method.outer import Outer, about_skipped
 from pmeta.training.evaluate import cost_of_tasks, summarise
 from pmeta.training.run_folder import Run, write_json
 from pmeta.training.settings import Settings
@@ -106,6 +106,9 @@ class Log:
 
     def __exit__(self, *error: Any) -> None:
         self.bar.stop()
+        if self.first and self.outer.done == self.config.updates and self.skipped:
+            said = about_skipped(self.skipped, self.tasks_done)
+            self.bar.console.print(said, highlight=False, soft_wrap=True)
         if self.board:
             self.board.close()
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pmeta import zoo
+from pmeta.base.errors import DivergedError
 from pmeta.base.files import (
     cannot_write,
     lock,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:  # what reads JSON alone starts without torch
 Kind = TypeVar("Kind", bound="DataclassInstance")
 PREVIOUS = "previous"
 """The checkpoint before the last."""
-CHECKSUM = "sha256"
+CHECKSUM, INFO_CHECKSUM = "sha256", "info_sha256"
 VERSIONED = ("torch", "numpy", "safetensors", "pillow")
 
 
@@ -73,12 +74,25 @@ def restored(meta: "Meta", tensors: "dict[str, Tensor]") -> "Meta":
 
 
 def write_checkpoint(path: Path, tensors: "dict[str, Tensor]", info: dict[str, Any]) -> None:
-    """One file, tensors and info together, atomically."""
+    """One file, tensors and info together, atomically.
+
+    Raises DivergedError for numbers that are not finite: nothing can go on from them."""
     from safetensors.torch import save
 
     own = {key: t.detach().cpu().contiguous() for key, t in tensors.items()}
-    known = json.dumps({**info, CHECKSUM: checksum(own)})  # one entry: more have no order
+    for name, t in own.items():
+        if not t.isfinite().all():
+            raise DivergedError(
+                f"a checkpoint holds finite numbers, and {name} has others, so that {path} is not "
+                "written: the training diverged, lower its step sizes (--lr, --alpha-0)."
+            )
+    sums = {CHECKSUM: checksum(own), INFO_CHECKSUM: _checksum_of(info)}
+    known = json.dumps({**info, **sums})  # one entry: more have no order
     write_atomically(path, save(own, {"info": known}))
+
+
+def _checksum_of(info: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(info).encode()).hexdigest()
 
 
 def checksum(tensors: "dict[str, Tensor]") -> str:
@@ -100,7 +114,14 @@ def read_checkpoint(path: Path, otherwise: str) -> Checkpoint:
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             info = read_json(file.metadata()["info"])
-            if info.pop(CHECKSUM, None) not in (None, checksum(tensors)):  # None: of older releases
+            sums = (
+                info.pop(CHECKSUM, None),
+                info.pop(INFO_CHECKSUM, None),
+            )  # None: of older releases
+            if sums[0] not in (None, checksum(tensors)) or sums[1] not in (
+                None,
+                _checksum_of(info),
+            ):
                 raise ValueError("its checksum does not fit, a bit has changed")
             return Checkpoint(tensors, info)
     except (SafetensorError, TypeError, AttributeError, KeyError, ValueError) as error:

@@ -149,3 +149,17 @@ def test_attention_on_rounding_errors_is_refused() -> None:
     assert export(net, meta, METHODS["pmeta-lr"], shape).data
     with pytest.raises(ValueError, match="those of conv1, conv2, conv3, conv4 are zero but for"):
         export(net, meta, METHODS["pmeta"], shape)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_model_with_nan_is_not_exported(value: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    net = network("mlp", generator)
+    meta = trained(net, METHODS["pmeta"], generator)
+    with pytest.raises(ValueError, match="finite numbers, its scale and shift are not"):
+        export(net, meta, METHODS["pmeta"], (20,), input_type="uint8", scale=[value])
+    with pytest.raises(ValueError, match="finite numbers, its temperatures are not"):
+        export(net, meta, METHODS["pmeta"], (20,), temperatures=[value])
+    next(iter(meta.w.values())).view(-1)[0] = value
+    with pytest.raises(ValueError, match=r"holds finite numbers, w/.* has others: the training"):
+        export(net, meta, METHODS["pmeta"], (20,))

@@ -286,3 +286,54 @@ def test_a_head_from_prototypes() -> None:
     scores = learner.predict(learner.adapt(x, y), x)
     assert scores.shape == (6, 3)
     assert (scores.argmax(1) == y).all()
+
+
+def spoiled(task: AnyTask, value: float = torch.nan) -> AnyTask:
+    x, y, query_x, query_y = task
+    return x.clone().fill_(value), y, query_x, query_y
+
+
+def test_tasks_of_nan_end_in_an_error_and_change_nothing() -> None:
+    found = learner("pmeta")
+    before = found.meta
+    with pytest.raises(ValueError, match=r"not finite in any task, so that nothing was learned"):
+        found.meta_train([spoiled(task) for task in tasks(36)], progress=False)
+    assert found.meta is before
+
+
+def test_skipped_tasks_are_told_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
+    found = learner("pmeta-lr")
+    first, *others = tasks(4)
+    found.meta_train([spoiled(first), *others], meta_batch=2, progress=False)
+    assert capsys.readouterr().err == (
+        "1 of 4 tasks were skipped, since their loss or gradient was not finite: look for NaN in "
+        "the tasks, or lower lr or alpha_0.\n"
+    )
+    found.meta_train(others, meta_batch=2, progress=False)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("name", ["lr", "lam"])
+def test_settings_of_nan_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=rf"finite and not negative, got {name}=nan"):
+        learner("pmeta").meta_train(tasks(2), 2, 1, False, **{name: float("nan")})
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_nan_is_neither_adapted_to_nor_judged_by(value: float, tmp_path: Path) -> None:
+    found, (task,) = learner("maml"), tasks(1)
+    bad = spoiled(task, value)
+    with pytest.raises(ValueError, match=r"are finite numbers, \d+ of \d+ in x are not: mend or"):
+        found.adapt(*bad[:2])
+    with pytest.raises(ValueError, match=r"in support_x of task 1 are not"):
+        found.evaluate([task, bad])
+    with pytest.raises(ValueError, match=r"in support_x of validation task 0 are not"):
+        found.fit([task], [bad], tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_weights_that_overflow_are_not_returned() -> None:
+    found, (task,) = learner("maml"), tasks(1)
+    found.meta.alpha.fill_(1e308)
+    with pytest.raises(ValueError, match=r"of the adapted weights are not: .* smaller alpha_0"):
+        found.adapt(1e5 * task[0], task[1])

@@ -137,9 +137,9 @@ def test_errors() -> None:
         ValueError, match="inner_steps must be at least 1, got 0: without a step nothing is adapted"
     ):
         start(inner_steps=0)
-    for alpha_0 in (0.0, -0.1, float("nan")):
+    for alpha_0 in (0.0, -0.1, float("nan"), float("inf")):
         with pytest.raises(
             ValueError,
-            match=rf"first step size alpha_0 must be positive, got {alpha_0}: a zero step",
+            match=rf"first step size alpha_0 must be positive and finite, got {alpha_0}: a zero",
         ):
             start(alpha_0=alpha_0)

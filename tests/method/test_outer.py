@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from pmeta.base.errors import DivergedError
 from pmeta.cost.ops import WORD, input_words
 from pmeta.method.inner import InnerLoop
 from pmeta.method.learned import Meta, init_meta
@@ -247,6 +248,30 @@ def test_ten_bad_updates_in_a_row_are_an_error(residual: Network) -> None:
     )
     with pytest.raises(ValueError, match=message):
         outer.check_finite(" Kept.")
+
+
+def test_a_training_that_learned_nothing_is_an_error(residual: Network) -> None:
+    outer = outer_of(residual, "maml", 9)
+    for _ in range(8):
+        outer.update(gradients(outer, skipped=1)._replace(tasks=0))
+        outer.check_finite()
+    outer.update(gradients(outer, skipped=1)._replace(tasks=0))
+    with pytest.raises(DivergedError, match=r"not finite in any task, so that nothing was learned"):
+        outer.check_finite()
+
+
+def test_numbers_that_overflow_in_the_last_update_are_an_error(residual: Network) -> None:
+    outer = outer_of(residual, "maml", 1, lr=1e308)
+    outer.update(gradients(outer))
+    with pytest.raises(DivergedError, match=r"the last update left numbers that are not finite"):
+        outer.check_finite()
+
+
+@pytest.mark.parametrize("name", ["lr", "lam", "alpha_lr", "freeze_below", "ema"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -0.1])
+def test_settings_are_finite_and_not_negative(name: str, value: float) -> None:
+    with pytest.raises(ValueError, match=rf"finite and not negative, got {name}={value}: leave it"):
+        Schedule(10, **{name: value})
 
 
 def test_the_average_over_updates_is_what_is_kept_and_resumed(residual: Network) -> None:

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import pmeta.sensors.train as module
+from pmeta.base.errors import DivergedError
 from pmeta.cli import main
 from pmeta.data.recordings.windows import Windowing
 from pmeta.device.binding import DeviceModel
@@ -187,3 +188,13 @@ def test_recordings_that_do_not_fit_together(data: Path, tmp_path: Path) -> None
     (tmp_path / "loose.csv").write_text("x,y,z,label\n1,2,3,rest\n")
     with pytest.raises(ValueError, match=r"loose\.csv: a recording lies in a folder"):
         read_all(tmp_path)
+
+
+@pytest.mark.parametrize("lr", [1e6, 1e30])
+def test_a_first_classifier_that_diverges_is_not_kept(
+    lr: float, data: Path, tmp_path: Path
+) -> None:
+    config = dataclasses.replace(TINY, data=str(data), out=str(tmp_path / "run"), pooled_lr=lr)
+    with pytest.raises(DivergedError, match=r"after \d+ updates: lower --pooled-lr, which is"):
+        train(Group(), config)
+    assert not list((tmp_path / "run").glob("*.safetensors"))

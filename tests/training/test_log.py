@@ -2,11 +2,13 @@
 
 import dataclasses
 import io
+import json
 import re
 import sys
 from pathlib import Path
 
 import pytest
+import safetensors.torch
 import torch
 from rich.console import Console
 
@@ -129,14 +131,28 @@ def test_tensorboard_that_is_not_there(tmp_path: Path, monkeypatch: pytest.Monke
         log_in(tmp_path, dataclasses.replace(TINY, tensorboard=True))
 
 
+def test_skipped_tasks_are_told_at_the_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = log_in(tmp_path)
+    log.skipped = 3
+    with log:
+        pass
+    assert "skipped" not in capsys.readouterr().err  # stopped before the end
+    log.outer.done = log.config.updates
+    with log:
+        pass
+    assert "3 of 10 tasks were skipped, since their loss" in capsys.readouterr().err
+
+
 def saved(path: Path, **changes: torch.Tensor) -> None:
     """The checkpoint of a run with some tensors changed."""
     log = log_in(path)
     log.checkpoint(now=True)
     found = log.run.load("last")
     assert found is not None
-    log.run.save("last", {**found.tensors, **changes}, found.info)
-    (path / "previous.safetensors").unlink()
+    data = safetensors.torch.save({**found.tensors, **changes}, {"info": json.dumps(found.info)})
+    (path / "last.safetensors").write_bytes(data)
 
 
 @pytest.mark.parametrize(

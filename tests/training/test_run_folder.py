@@ -14,7 +14,15 @@ import pytest
 import safetensors.torch
 import torch
 
-from pmeta.training.run_folder import Run, plain, write_checkpoint, write_json
+from pmeta.base.errors import DivergedError
+from pmeta.training.run_folder import (
+    Run,
+    checksum,
+    plain,
+    read_checkpoint,
+    write_checkpoint,
+    write_json,
+)
 
 CONFIG = {"tasks": 4, "out": "x", "lr": 0.5}
 
@@ -309,6 +317,50 @@ def test_a_flipped_bit_is_noticed(bit: int, tmp_path: Path) -> None:
     flipped(tmp_path / "last.safetensors", bit)
     with pytest.raises(ValueError, match=r"its checksum does not fit, a bit has changed.*: remove"):
         run.load("last")
+
+
+def test_a_flipped_bit_of_the_header_is_noticed(tmp_path: Path) -> None:
+    """Either the file is refused, or what is read is what was written."""
+    info = {"best": {"val_accuracy": 83.5}, "lines": 7, "skipped": 0}
+    path, tensors = tmp_path / "last.safetensors", {"w": torch.arange(3.0)}
+    write_checkpoint(path, tensors, info)
+    whole = path.read_bytes()
+    refused = 0
+    for bit in range(8 * (8 + int.from_bytes(whole[:8], "little"))):
+        changed = bytearray(whole)
+        changed[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(changed)
+        try:
+            found = read_checkpoint(path, "")
+        except ValueError:
+            refused += 1
+        else:
+            known = {key: found.info[key] for key in info}
+            assert (known, list(found.tensors)) == (info, ["w"])
+            assert torch.equal(found.tensors["w"], tensors["w"])
+    assert refused > 1000
+
+
+def test_a_checkpoint_whose_info_has_no_checksum_is_read(tmp_path: Path) -> None:
+    """That of an older release, over the tensors alone, is looked at."""
+    tensors = {"w": torch.ones(2)}
+    for digest in (checksum(tensors), "0" * 64):
+        info = json.dumps({"tasks": 3, "sha256": digest})
+        data = safetensors.torch.save(tensors, {"info": info})
+        (tmp_path / "last.safetensors").write_bytes(data)
+        if digest.strip("0"):
+            assert Run(tmp_path).load("last").info == {"tasks": 3}  # type: ignore[union-attr]
+        else:
+            assert "its checksum does not fit" in error_of(Run(tmp_path).load, "last")
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_checkpoint_with_nan_is_never_written(value: float, tmp_path: Path) -> None:
+    with_checkpoint(tmp_path)
+    before = contents(tmp_path)
+    with pytest.raises(DivergedError, match=r"finite numbers, and alpha has others, .* is not"):
+        Run(tmp_path).save("best", {"w": torch.ones(2), "alpha": torch.tensor(value)}, {})
+    assert contents(tmp_path) == before
 
 
 def test_a_checkpoint_of_an_older_release_has_no_checksum(tmp_path: Path) -> None:
