@@ -27,6 +27,7 @@ import torch
 import torch.nn.functional as F
 
 from pmeta.data.tasks import Task
+from pmeta.kinds import train
 from pmeta.method.inner import InnerLoop
 from pmeta.method.methods import METHODS
 from pmeta.network.layers import Network, Weights
@@ -37,7 +38,7 @@ from pmeta.sensors.pooled import train_pooled
 from pmeta.sensors.restore import export_run, load
 from pmeta.sensors.sets import WindowSet
 from pmeta.sensors.tasks import personal_task
-from pmeta.sensors.train import Data, build, open_data, train
+from pmeta.sensors.train import Data, build, open_data
 from pmeta.training.own.budget import Sample, arena_of
 from pmeta.training.run_folder import Run
 from pmeta.training.workers import Group

@@ -9,13 +9,13 @@ import tyro
 from rich.table import Table
 
 from pmeta.base.console import Console
+from pmeta.kinds import train
 from pmeta.method.methods import METHODS
 from pmeta.report import figures
 from pmeta.training import workers
 from pmeta.training.config import NAMED, ImageConfig
 from pmeta.training.restore import EvaluateConfig, evaluate
 from pmeta.training.run_folder import write_json
-from pmeta.training.train import train
 from pmeta.training.workers import Group
 
 FIGURES = ("accuracy", "ci95", "memory_mb", "exact_memory_mb", "gmac", "tasks")

@@ -7,16 +7,12 @@ from typing import Any
 
 import tyro
 
-from pmeta.rl.config import NAMED as RL
-from pmeta.rl.config import RLConfig
-from pmeta.sensors.config import NAMED as SENSORS
+from pmeta import kinds
 from pmeta.sensors.config import SensorConfig
-from pmeta.training.config import NAMED as IMAGES
 from pmeta.training.config import ImageConfig
-from pmeta.training.pretraining.config import NAMED as PRETRAINING
 from pmeta.training.pretraining.config import PretrainConfig
 
-NAMED: dict[str, Any] = {**IMAGES, **PRETRAINING, **SENSORS, **RL}
+NAMED: dict[str, Any] = kinds.named()
 
 OWN = ImageConfig(data="")
 """The settings of a network of one's own, where no option changes them."""
@@ -56,17 +52,8 @@ def main(argv: list[str]) -> None:
         )
     from pmeta.training import workers
 
-    if isinstance(config, RLConfig):
-        from pmeta.rl.train import train
-    elif isinstance(config, SensorConfig):
-        from pmeta.sensors.train import train  # type: ignore[assignment]
-    elif isinstance(config, PretrainConfig):
-        from pmeta.training.pretraining.pretrain import pretrain as train  # type: ignore[assignment]
-    else:
-        from pmeta.training.train import train  # type: ignore[assignment]
-
     count = config.workers or config.most_workers(workers.default_workers())
-    best = workers.run(train, (config,), count)
+    best = workers.run(kinds.train, (config,), count)
     if isinstance(config, ImageConfig | SensorConfig) and best:
         calibrate(config, count)
     if workers.is_first():

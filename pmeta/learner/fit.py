@@ -4,35 +4,24 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from pmeta.learner.log import LossLog
+from pmeta.kinds.own.config import OwnConfig
 from pmeta.method.meta_gradient import AnyTask
 from pmeta.method.methods import METHODS, Method
 from pmeta.method.outer import Outer
-from pmeta.training.config import ImageConfig
 from pmeta.training.evaluate import TaskResult, evaluate_task
-from pmeta.training.log import Log
-from pmeta.training.loop import meta_train, schedule
-from pmeta.training.own.model import write_network
-from pmeta.training.run_folder import Run, usual
-from pmeta.training.train import MAY_DIFFER
+from pmeta.training.meta_learning import MetaLearning, schedule
+from pmeta.training.run_folder import Run
+from pmeta.training.trainer import train_in_folder
 from pmeta.training.workers import Group
 
 if TYPE_CHECKING:  # the learner imports this file
     from pmeta.learner.learner import Learner
 
 
-def settings(learner: "Learner", first: AnyTask, **changes: Any) -> ImageConfig:
+def settings(learner: "Learner", **changes: Any) -> OwnConfig:
     """The settings of a run as its config.json keeps them."""
-    classes = learner.outputs
-    return ImageConfig(
-        data="",
+    return OwnConfig(
         model=type(learner.net.model).__name__,
-        for_device=learner.for_device,
-        n_way=classes,
-        n_shot=max(1, len(first[0]) // classes),
-        n_query=max(1, len(first[2]) // classes),
         inner_steps=len(learner.meta.alpha),
         alpha_0=learner.alpha_0,
         recompute=learner.loop.recompute,
@@ -61,24 +50,24 @@ def _method(row: Method) -> dict[str, Any]:
 def fit_run(
     group: Group,
     learner: "Learner",
-    config: ImageConfig,
+    config: OwnConfig,
     task: Callable[[int], AnyTask],
     unseen: Sequence[AnyTask],
 ) -> dict[str, Any]:
     """Train, or go on with, the run in `config.out`; what is known of its best checkpoint."""
-    with Run(config.out) as run:
-        if group.rank == 0:
-            run.start(dataclasses.asdict(config), MAY_DIFFER, usual(config))
-            write_network(run, learner.net)
+
+    def training(run: Run, config: OwnConfig) -> MetaLearning:
         loop = dataclasses.replace(learner.loop, second_order=True)
-        outer = Outer(loop, learner.meta, schedule(config), learner.choose(config.freeze_below))
-        kind = Log if learner.classifies else LossLog
-        return meta_train(
-            kind(run, group, config, outer),
-            lambda i: learner.expected.checked(task(i), f"task {i}"),
-            lambda: results(group, learner, outer.averaged(), unseen),
+        return MetaLearning(
+            config,
+            Outer(loop, learner.meta, schedule(config), learner.choose(config.freeze_below)),
             len(unseen[0][0]),
+            lambda i: learner.expected.checked(task(i), f"task {i}"),
+            lambda group, meta: results(group, learner, meta, unseen),
+            classes=learner.classifies,
         )
+
+    return train_in_folder(group, config, training)
 
 
 def results(
@@ -86,6 +75,5 @@ def results(
 ) -> list[TaskResult]:
     """Each task adapted to one sample at a time, as a device does."""
     loop = dataclasses.replace(learner.loop, batch=1)
-    meta = meta.map(torch.Tensor.detach)
     with learner.evaluating():
         return group.gather([evaluate_task(loop, meta, task) for task in group.share(tasks)])

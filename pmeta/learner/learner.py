@@ -187,7 +187,6 @@ class Learner:
             check_sendable((self, numbered, unseen))
         config = settings(
             self,
-            unseen[0],
             out=str(out),
             tasks=total,
             meta_batch=meta_batch,
@@ -206,7 +205,7 @@ class Learner:
         """Adapt to each task one sample at a time, as a device does: accuracy with CI95, loss,
         memory, MACs, shares of the weights that are updated."""
         checked = [self.expected.finite(task, f"task {i}") for i, task in enumerate(tasks)]
-        return summarise(results(processes.Group(), self, self.meta, checked))
+        return summarise(results(processes.Group(), self, self.meta.map(Tensor.detach), checked))
 
     def adapt(self, x: Tensor, y: Any, batch: int | None = 1) -> Weights:
         """The weights after adapting to a support set, `batch` samples at a time as a small device

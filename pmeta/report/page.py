@@ -1,5 +1,6 @@
 """The page: what was given, in sections from the whole to the single run."""
 
+import dataclasses
 from base64 import b64encode
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,6 @@ from pmeta.report.steps import evolution, largest_of, moments, shares, strength,
 from pmeta.report.tables import difference_picture, differences, entries, notes, score_picture
 from pmeta.report.words import bytes_text, counted, labels, number, step_size_text, unit, with_ci95
 from pmeta.training.config import ImageConfig
-from pmeta.training.run_folder import usual
 
 OPEN = 3
 """So many runs are shown in full; of more, each opens when asked."""
@@ -163,7 +163,7 @@ def _evaluation(run: RunRecord, e: dict[str, Any]) -> list[str]:
 
 def _settings(run: RunRecord) -> list[tuple[str, str, bool]]:
     """Every setting of config.json, and whether it is the default."""
-    default = usual(run.config)
+    default = {f.name: f.default for f in dataclasses.fields(run.config)}
     given = {name: value for name, value in run.settings.items() if name != "versions"}
     return [
         (name, "–" if value == "" else str(value), value == default.get(name))

@@ -6,13 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pmeta import kinds
 from pmeta.base.files import read_json
 from pmeta.cost.ops import Op
 from pmeta.report import shapes
 from pmeta.report.run import RunRecord
 from pmeta.report.shapes import check
-from pmeta.rl.config import RLConfig
-from pmeta.training.config import ImageConfig
 from pmeta.training.run_folder import Run
 
 NO_EVALUATIONS = {
@@ -150,7 +149,7 @@ def read_run(path: Path, tests: list[dict[str, Any]]) -> RunRecord:
             f"a report shows accuracies and returns, and {path} has losses of a regression: leave "
             "it out, its figures are in metrics.jsonl."
         )
-    kept = _evaluations(path, "after" if "env" in settings else "accuracy")
+    kept = _evaluations(path, "after" if settings["kind"] == "policies" else "accuracy")
     own = _own_network(path) if settings.get("model") else None
     record = RunRecord(path, config, settings, metrics, None, [*tests, *kept], own=own)
     _check(record)
@@ -161,14 +160,14 @@ def read_run(path: Path, tests: list[dict[str, Any]]) -> RunRecord:
     )
 
 
-def _own_network(path: Path) -> tuple[list[str], tuple[Op, ...]]:
+def _own_network(path: Path) -> tuple[list[str], tuple[Op, ...], int]:
     """Layers and operations of a network that is none of the paper's."""
     where = path / "network.json"
     if not where.exists():
         raise ValueError(f"a network of one's own is in {where}, which is missing: train it again.")
     found = _json(where)
     check(str(where), found, shapes.OwnNetwork)
-    return found["layers"], tuple(_op(op) for op in found["ops"])
+    return found["layers"], tuple(_op(op) for op in found["ops"]), found.get("samples", 1)
 
 
 def _op(found: dict[str, Any]) -> Op:
@@ -178,15 +177,14 @@ def _op(found: dict[str, Any]) -> Op:
     return Op(**known)
 
 
-def _config(path: Path, settings: dict[str, Any]) -> ImageConfig | RLConfig:
-    kind = RLConfig if "env" in settings else ImageConfig
+def _config(path: Path, settings: dict[str, Any]) -> Any:
     where = f"the config.json in {path}"
     check(where, settings, shapes.Start)
+    kind = kinds.kind(settings["kind"]).Config
     for name, value in settings.items():
         if type(value) in (int, float):
             check(f"{name} in {where}", value, shapes.Number)
-    config: ImageConfig | RLConfig = check(where, settings, kind)
-    return config
+    return check(where, settings, kind)
 
 
 def _best(run: RunRecord) -> dict[str, Any] | None:

@@ -48,7 +48,7 @@ class RunRecord:
     """All that a run folder says."""
 
     path: Path
-    config: ImageConfig | RLConfig
+    config: Any
     settings: dict[str, Any]
     """config.json as it is."""
     metrics: list[dict[str, Any]]
@@ -56,8 +56,9 @@ class RunRecord:
     evaluations: list[dict[str, Any]]
     failed: str = ""
     """The error that ended it, where `pmeta reproduce` noted one."""
-    own: tuple[list[str], tuple[Op, ...]] | None = None
-    """Layers and operations of a network of the user's own, as network.json has them."""
+    own: tuple[list[str], tuple[Op, ...], int] | None = None
+    """Layers, operations and support samples of a network of the user's own, as network.json has
+    them."""
     calibration: dict[str, Any] | None = None
     """Of its best model, by `pmeta train` or `pmeta calibrate`."""
 
@@ -81,7 +82,7 @@ class RunRecord:
     @property
     def changes(self) -> list[str]:
         """What the run changes in its method, as in the paper's ablations."""
-        values = {} if self.is_rl else {name: getattr(self.config, name) for name in ABLATED}
+        values = {n: getattr(self.config, n) for n in ABLATED if hasattr(self.config, n)}
         changed = {name: v for name, v in values.items() if v != getattr(ImageConfig, name)}
         return [f"{name} = {value}" for name, value in changed.items()]
 
@@ -100,6 +101,9 @@ class RunRecord:
         c = self.config
         if isinstance(c, RLConfig):
             return f"{ENV_TITLES[c.env]}, {c.episodes} episodes of {c.horizon} steps"
+        if c.kind == "own":
+            size = "x".join(map(str, self.own[1][0].x)) if self.own else ""
+            return f"{size}, {c.model}"
         if c.model:
             size = "x".join(map(str, self.own[1][0].x)) if self.own else ""
             data = Path(c.data).name or c.data
@@ -125,6 +129,8 @@ class RunRecord:
     @property
     def samples(self) -> int:
         c = self.config
+        if c.kind == "own":
+            return self.own[2] if self.own else 1
         return c.episodes if isinstance(c, RLConfig) else c.n_way * c.n_shot
 
     @property

@@ -13,6 +13,7 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
 class Start(TypedDict):
     """What every config.json has."""
 
+    kind: str
     method: str
     inner_steps: Count
     versions: dict[str, Any]
@@ -127,6 +128,7 @@ class OwnNetwork(TypedDict):
 
     layers: list[str]
     ops: list[Operation]
+    samples: NotRequired[Count]
 
 
 class Cell(TypedDict):

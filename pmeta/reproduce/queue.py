@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pmeta import kinds
 from pmeta.base.errors import DivergedError, how_to_install
 from pmeta.base.files import read_json
 from pmeta.report import figures
@@ -16,12 +17,10 @@ from pmeta.reproduce.cells import TRAININGS, Cell, Training
 from pmeta.reproduce.data import Dataset
 from pmeta.reproduce.scales import SCALES, configuration
 from pmeta.rl.config import RLConfig
-from pmeta.rl.train import train as train_policy
 from pmeta.training import workers
 from pmeta.training.config import ImageConfig
 from pmeta.training.restore import EvaluateConfig
-from pmeta.training.run_folder import BusyError, Run, usual, write_json
-from pmeta.training.train import MAY_DIFFER, train
+from pmeta.training.run_folder import BusyError, Run, write_json
 
 NO_IMAGES = "no MiniImageNet to train on: --data mini=DIR"
 
@@ -107,7 +106,7 @@ def plan(cells: Sequence[Cell], with_figure5: Sequence[str], options: Options) -
             jobs.append(Job(training, _config(training, seed, options), asked, shown))
     for job in jobs:
         if Run(job.run).begun():
-            Run(job.run).compare(dataclasses.asdict(job.config), MAY_DIFFER, usual(job.config))
+            Run(job.run).compare(job.config)
     return jobs
 
 
@@ -146,7 +145,7 @@ def steps(job: Job, options: Options) -> Iterator[Step]:
 
 
 def _train(job: Job) -> None:
-    workers.run(train_policy if job.training.is_rl else train, (job.config,), job.config.workers)
+    workers.run(kinds.train, (job.config,), job.config.workers)
     if not job.training.is_rl:
         figures.run_pictures(job.run)
     (job.run / "failed.json").unlink(missing_ok=True)

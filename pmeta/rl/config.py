@@ -10,6 +10,8 @@ from pmeta.training.settings import Settings, check, check_counts, check_not_neg
 class RLConfig(Settings):
     """Meta-train a policy that adapts to a task from a few episodes."""
 
+    kind = "policies"
+
     env: Literal["navigation", "cheetah-velocity"] = "navigation"
     """The tasks: walk to a goal in the plane, or run at a velocity."""
     method: Literal["maml", "anil", "boil", "maml++", "pmeta-lr", "pmeta"] = "pmeta"

@@ -1,4 +1,4 @@
-"""Meta-training of policies (Alg. 2, Sec. 4.3): the loop, and its validation."""
+"""Meta-training of policies (Alg. 2, Sec. 4.3): an update, and its validation."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -7,68 +7,91 @@ from typing import Any
 import numpy as np
 import torch
 
-from pmeta.base.errors import DivergedError
 from pmeta.method.inner import InnerLoop
 from pmeta.method.learned import Meta, init_meta
-from pmeta.method.memory_budget import live_cost
 from pmeta.method.outer import Outer
 from pmeta.network.backbones import MLPPolicy
 from pmeta.network.layers import Network
 from pmeta.network.take_in import take_in
 from pmeta.rl.cheetah import CheetahVelocity, stop_timers
 from pmeta.rl.config import RLConfig
-from pmeta.rl.evaluate import TaskReturn, task_returns
-from pmeta.rl.log import Returns, RLLog
+from pmeta.rl.evaluate import TaskReturn, summarise, task_returns
+from pmeta.rl.figures import FIGURES
 from pmeta.rl.navigation import Navigation
 from pmeta.rl.outer import Batch, collect, outer_update
 from pmeta.rl.policy import Env, initialise, policy_gradient
-from pmeta.training.loop import schedule
+from pmeta.training.meta_learning import OuterTraining, schedule
 from pmeta.training.own.budget import Sample, budget_choice
-from pmeta.training.run_folder import Run, usual
+from pmeta.training.run_folder import Run
 from pmeta.training.workers import Group
 
-MAY_DIFFER = ("out", "workers", "tensorboard")
-"""Settings that a continued run may change."""
 TRAIN, VALIDATION, TEST = range(3)
 """Streams of random numbers: the tasks and episodes of one never come up in another."""
 
 
-def train(group: Group, config: RLConfig) -> dict[str, Any]:
-    """Train, or go on with, the run in `config.out`; returns what is known of its best checkpoint.
+class PolicyTraining(OuterTraining):
+    """What the trainer drives: episodes of tasks, and TRPO."""
 
-    Every process of the group holds the same state and makes the same updates; process 0 alone
-    writes and shows."""
+    sums: tuple[str, ...] = ("before", "after", "tasks", "kl", "gain", "step")
+    figures = FIGURES
+
+    def __init__(self, config: RLConfig):
+        self.env = make_env(config)
+        self.net, meta = build(config, self.env)
+        method, reads = config.method_row(), Sample((config.horizon, self.env.obs_size))
+        budget = config.memory_budget, config.budget_accounting, config.episodes
+        choose = budget_choice(self.net, meta, method, *budget, reads)
+        loop = InnerLoop(self.net, method, policy_gradient)
+        super().__init__(config, Outer(loop, meta, schedule(config), choose), config.episodes)
+        self.policies = config
+
+    def counts(self) -> dict[str, int]:
+        """Meta epochs and tasks."""
+        return {"epoch": self.done, **super().counts()}
+
+    def step(self, group: Group) -> dict[str, float]:
+        """A meta epoch: each process runs its share of the tasks."""
+        config, outer = self.policies, self.outer
+        stream, tasks = (TRAIN, outer.done), group.share(range(config.meta_batch))
+        data = run_tasks(config, self.env, outer.loop, outer.meta, stream, tasks)
+        info = outer_update(outer, data, config, group)
+        before, after = (t.sum() for t in data.returns())
+        number = torch.tensor(float(len(data.support)))
+        total = group.add({"before": before, "after": after, "tasks": number})
+        outer.check_finite()
+        return {**{key: float(t) for key, t in total.items()}, **info}
+
+    def validate(self, group: Group, sums: dict[str, float]) -> dict[str, Any]:
+        """Returns of the epochs and of unseen tasks, and what adapting to these took."""
+        results = validate(group, self.env, self.net, self.outer.meta, self.policies)
+        summary = summarise(results)
+        epochs = max(1, round(sums["tasks"] / self.policies.meta_batch))
+        return {
+            **{key: sums[key] / sums["tasks"] for key in ("before", "after")},
+            **{key: sums[key] / epochs for key in ("kl", "gain", "step")},
+            "val_before": summary.before,
+            "val_after": summary.after,
+            "val_ci95": summary.after_ci95,
+            "std": self.outer.meta.w["log_std"].exp().tolist(),
+            **self.of_layers(results),
+        }
+
+    def status(self, sums: dict[str, float]) -> list[str]:
+        """Returns of these epochs."""
+        tasks = sums["tasks"] or float("nan")
+        before, after = sums["before"] / tasks, sums["after"] / tasks
+        return [f"return {before:.1f} -> {after:.1f}", self.memory()]
+
+
+def training(group: Group, run: Run, config: RLConfig) -> PolicyTraining:
+    """What the trainer drives."""
     if group.size > config.meta_batch:
         raise ValueError(
             f"each process takes a task of --meta-batch, got {config.meta_batch} for {group.size} "
             "processes."
         )
     torch.set_num_threads(1)  # the matrices are small: --workers uses the other cores better
-    with Run(config.out) as run:
-        if group.rank == 0:
-            run.start(dataclasses.asdict(config), MAY_DIFFER, usual(config))
-        env = make_env(config)
-        net, meta = build(config, env)
-        method, reads = config.method_row(), Sample((config.horizon, env.obs_size))
-        budget = config.memory_budget, config.budget_accounting, config.episodes
-        choose = budget_choice(net, meta, method, *budget, reads)
-        outer = Outer(InnerLoop(net, method, policy_gradient), meta, schedule(config), choose)
-        with RLLog(run, group, config, outer) as log:
-            try:
-                while outer.done < config.epochs:
-                    stream, tasks = (TRAIN, outer.done), group.share(range(config.meta_batch))
-                    data = run_tasks(config, env, outer.loop, outer.meta, stream, tasks)
-                    info = outer_update(outer, data, config, group)
-                    cost = live_cost(net, outer.meta, method, config.episodes)
-                    log.update(returns(group, data, info), cost)
-                    if log.epoch_ends():
-                        log.epoch(validate(group, env, net, outer.meta, config))
-                    log.checkpoint()
-            except DivergedError as error:
-                raise DivergedError(
-                    f"{error} The last good checkpoint is kept in {run.path}."
-                ) from error
-        return log.best
+    return PolicyTraining(config)
 
 
 def make_env(config: RLConfig) -> Env:
@@ -104,16 +127,6 @@ def run_tasks(
     drawn = np.concatenate([env.sample_tasks(1, rng) for rng in rngs])
     meta = meta.map(torch.Tensor.detach)
     return collect(env, loop, meta, drawn, config.episodes, rngs, config.discount)
-
-
-def returns(group: Group, data: Batch, info: dict[str, float]) -> Returns:
-    """What the log takes note of, summed over the tasks of all processes."""
-    before, after = (t.sum() for t in data.returns())
-    total = group.add(
-        {"before": before, "after": after, "tasks": torch.tensor(float(len(data.support)))}
-    )
-    sums = (float(total["before"]), float(total["after"]), int(total["tasks"]))
-    return Returns(*sums, kl=info["kl"], gain=info["gain"], step=info["step"])
 
 
 def validate(

@@ -10,6 +10,8 @@ from pmeta.training.settings import AdamSettings, check, check_counts
 class SensorConfig(AdamSettings):
     """Meta-train a recogniser of activities on tasks that are people."""
 
+    kind = "recordings"
+
     data: str = ""
     """Folder of recordings: PERSON/[DEVICE/]RECORDING.csv with columns of numbers and `label`."""
     method: Literal["maml", "anil", "boil", "maml++", "pmeta-lr", "pmeta"] = "pmeta-lr"

@@ -1,4 +1,4 @@
-"""Meta-training on people (Alg. 2): the loop, with validation on people never seen."""
+"""Meta-training on people (Alg. 2): windows, tasks, and validation on people never seen."""
 
 import dataclasses
 from pathlib import Path
@@ -20,14 +20,10 @@ from pmeta.sensors.net import SensorNet
 from pmeta.sensors.pooled import train_pooled
 from pmeta.sensors.sets import WindowSet, by_split, fitted, read_all, window_set
 from pmeta.sensors.tasks import person_task
-from pmeta.training.log import Log
-from pmeta.training.loop import meta_train, schedule
+from pmeta.training.meta_learning import MetaLearning, schedule
 from pmeta.training.own.budget import Sample, budget_choice
-from pmeta.training.run_folder import Run, plain, write_json
+from pmeta.training.run_folder import Run, write_json
 from pmeta.training.workers import Group
-
-MAY_DIFFER = ("out", "workers", "tensorboard")
-"""Settings that a continued run may change."""
 
 
 class Data(NamedTuple):
@@ -38,32 +34,26 @@ class Data(NamedTuple):
     test: WindowSet | None
 
 
-def train(group: Group, config: SensorConfig) -> dict[str, Any]:
-    """Train, or go on with, the run in `config.out`; returns what is known of its best checkpoint.
-
-    Every process of the group holds the same state and makes the same updates; process 0 alone
-    writes and shows."""
-    with Run(config.out) as run:
-        if group.rank == 0:
-            run.start(plain(dataclasses.asdict(config)), MAY_DIFFER)
-        data = group.from_first(lambda: open_data(config))
-        if group.rank == 0:
-            write_json(run.path / "windows.json", data.train.windowing.as_facts())
-        net, meta = build(config, data.train.windowing)
-        meta = dataclasses.replace(meta, w=group.from_first(lambda: start(run, config, net, data)))
-        method, samples = config.method_row(), config.n_shot * len(data.train.windowing.labels)
-        budget = config.memory_budget, "arena", samples, Sample(data.train.shape)
-        small = config.freeze_below * config.alpha_0
-        choose = budget_choice(net, meta, method, *budget) or (lambda meta: freeze(meta, small))
-        sizes = config.n_shot, config.n_query
-        loop = InnerLoop(net, method, second_order=config.second_order)
-        outer = Outer(loop, meta, schedule(config), choose)
-        return meta_train(
-            Log(run, group, config, outer),
-            lambda i: person_task(data.train, config.seed, i, *sizes, config.rotate),
-            lambda: validate(group, net, outer.averaged(), config, data.val),
-            samples,
-        )
+def training(group: Group, run: Run, config: SensorConfig) -> MetaLearning:
+    """What the trainer drives: tasks that are people, validated on people never seen."""
+    data = group.from_first(lambda: open_data(config))
+    if group.rank == 0:
+        write_json(run.path / "windows.json", data.train.windowing.as_facts())
+    net, meta = build(config, data.train.windowing)
+    meta = dataclasses.replace(meta, w=group.from_first(lambda: start(run, config, net, data)))
+    method, samples = config.method_row(), config.n_shot * len(data.train.windowing.labels)
+    budget = config.memory_budget, "arena", samples, Sample(data.train.shape)
+    small = config.freeze_below * config.alpha_0
+    choose = budget_choice(net, meta, method, *budget) or (lambda meta: freeze(meta, small))
+    sizes = config.n_shot, config.n_query
+    loop = InnerLoop(net, method, second_order=config.second_order)
+    return MetaLearning(
+        config,
+        Outer(loop, meta, schedule(config), choose),
+        samples,
+        lambda i: person_task(data.train, config.seed, i, *sizes, config.rotate),
+        lambda group, meta: validate(group, net, meta, config, data.val),
+    )
 
 
 def open_data(config: SensorConfig) -> Data:
@@ -130,5 +120,4 @@ def validate(
     """The same draws of the same people each time, adapted to one window at a time."""
     numbers = group.share(range(len(windows.groups) * config.val_draws))
     loop = InnerLoop(net, config.method_row(), batch=1)
-    frozen = meta.map(torch.Tensor.detach)
-    return group.gather([person_results(loop, frozen, windows, config, i) for i in numbers])
+    return group.gather([person_results(loop, meta, windows, config, i) for i in numbers])

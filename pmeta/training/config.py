@@ -12,6 +12,8 @@ from pmeta.training.settings import AdamSettings, check, check_counts, flag
 class ImageConfig(AdamSettings):
     """Meta-train on few-shot image tasks."""
 
+    kind = "pictures"
+
     data: str = "glyphs"
     """Folder, .tar or .zip of classes (ROOT/{train,val,test}/CLASS/*.jpg), or the embedded set
     `glyphs`."""

@@ -156,6 +156,7 @@ class Summary(CostSummary):
     update_ratios_std: list[list[float]]
     loss: float = math.nan
     """Mean over the queries of all tasks."""
+    loss_ci95: float = math.nan
 
 
 def summarise(results: Iterable[TaskResult]) -> Summary:
@@ -169,6 +170,7 @@ def summarise(results: Iterable[TaskResult]) -> Summary:
         ci95=ci95(accuracy, unit=100),
         update_ratios_std=ratios.std(0, correction=0).tolist(),
         loss=sum(r.loss for r in results) / len(results),
+        loss_ci95=ci95(torch.tensor([r.loss for r in results], dtype=torch.float64)),
     )
 
 

@@ -23,6 +23,7 @@ from pmeta.base.files import (
     write_atomically,
 )
 from pmeta.base.terminal import printable
+from pmeta.training.upgrade import VERSION, upgraded
 
 if TYPE_CHECKING:  # what reads JSON alone starts without torch
     from collections.abc import Callable
@@ -32,22 +33,23 @@ if TYPE_CHECKING:  # what reads JSON alone starts without torch
     from torch import Tensor
 
     from pmeta.method.learned import Meta
+    from pmeta.training.settings import RunSettings
 
-Kind = TypeVar("Kind", bound="DataclassInstance")
+Config = TypeVar("Config", bound="DataclassInstance")
 PREVIOUS = "previous"
 """The checkpoint before the last."""
 CHECKSUM, INFO_CHECKSUM = "sha256", "info_sha256"
 VERSIONED = ("torch", "numpy", "safetensors", "pillow")
 
 
-def _completed(config: dict[str, Any]) -> dict[str, Any]:
-    """Settings with what an older release did: its budgets were in the exact accounting."""
-    return {"budget_accounting": "exact", **config} if config.get("memory_budget") else config
+MAY_DIFFER = ("out", "workers", "device", "tensorboard", "recompute")
+"""Settings that a continued run may change: they change no result."""
 
 
-def usual(config: "DataclassInstance") -> dict[str, Any]:
-    """Of each setting what it was before there was a choice: the default."""
-    return {f.name: f.default for f in dataclasses.fields(config)}
+def described(config: "RunSettings") -> dict[str, Any]:
+    """Settings as config.json has them."""
+    own = plain(dataclasses.asdict(config))
+    return {"kind": config.kind, "settings_version": VERSION, **own}
 
 
 class BusyError(ValueError):
@@ -186,54 +188,53 @@ class Run:
             raise ValueError(
                 f"the config.json in {self.path} is not that of a run: give another folder."
             )
-        return _completed(config)
+        return self._upgraded(config)
 
-    def settings(self, kind: type[Kind]) -> Kind:
-        """The settings of the run as `kind`, the dataclass they were written from; fields it has no
-        longer are left out."""
-        known, config = {f.name for f in dataclasses.fields(kind)}, self.config()
+    def _upgraded(self, config: dict[str, Any]) -> dict[str, Any]:
         try:
-            return kind(**{key: value for key, value in config.items() if key in known})
+            return upgraded(config)
+        except ValueError as error:
+            raise self._unfit(error) from None
+
+    def _unfit(self, error: Exception) -> ValueError:
+        why = str(error).rstrip(".")
+        return ValueError(
+            f"the config.json in {self.path} does not fit ({why}): give another folder."
+        )
+
+    def settings(self, config: type[Config]) -> Config:
+        """The settings of the run as the dataclass that they were written from."""
+        known, found = {f.name for f in dataclasses.fields(config)}, self.config()
+        try:
+            return config(**{key: value for key, value in found.items() if key in known})
         except (TypeError, ValueError) as error:
-            why = str(error).rstrip(".")
-            raise ValueError(
-                f"the config.json in {self.path} does not fit ({why}): give another folder."
-            ) from None
+            raise self._unfit(error) from None
 
-    def start(
-        self,
-        config: dict[str, Any],
-        may_differ: tuple[str, ...] = (),
-        before: dict[str, Any] | None = None,
-    ) -> None:
+    def start(self, config: "RunSettings") -> None:
         """Begin the run, or make sure that the run which is there has the same settings.
-
-        `before` has the values of settings that an older release did not know.
 
         A run without a checkpoint, such as one whose data were not there, may begin anew with
         others."""
-        self._check(config, may_differ, before)  # a folder that is refused is left as it is
+        self._check(config)  # a folder that is refused is left as it is
         self.lock()
         try:
-            self._check(config, may_differ, before)
+            self._check(config)
             self._drop_parts()
             if not self.begun():
                 versions = {name: version(name) for name in VERSIONED}
                 versions["python"] = platform.python_version()
-                write_json(self.path / "config.json", {**config, "versions": versions})
+                write_json(self.path / "config.json", {**described(config), "versions": versions})
         except ValueError:
             self.close()
             raise
 
-    def _check(
-        self, config: dict[str, Any], may_differ: tuple[str, ...], before: dict[str, Any] | None
-    ) -> None:
+    def _check(self, config: "RunSettings") -> None:
         """Raise ValueError where the folder is one of something else, or of another run."""
         self._read_metrics()
         if (self.path / "config.json").exists():
             self.config()
         if self.begun():
-            self.compare(config, may_differ, before)
+            self.compare(config)
 
     def _drop_parts(self) -> None:
         """Remove what a killed process that held the lock was writing."""
@@ -246,26 +247,17 @@ class Run:
         names = ("last", PREVIOUS, "best")
         return any((self.path / f"{name}.safetensors").exists() for name in names)
 
-    def compare(
-        self,
-        config: dict[str, Any],
-        may_differ: tuple[str, ...] = (),
-        before: dict[str, Any] | None = None,
-    ) -> None:
+    def compare(self, config: "RunSettings") -> None:
         """Raise ValueError unless the run that is there has these settings."""
         if not (self.path / "config.json").exists():
             raise ValueError(
                 f"a checkpoint has the config.json of its run beside it, in {self.path} there is "
                 "none: choose another --out."
             )
-        old = {**(before or {}), **self.config()}
-        changed = [
-            k
-            for k, v in config.items()
-            if k not in may_differ and old.get(k) != v and (v or k in old)
-        ]
+        old, new = self.config(), described(config)
+        changed = [k for k, v in new.items() if k not in MAY_DIFFER and old.get(k) != v]
         if changed:
-            was = ", ".join(f"{k}={old.get(k)!r} (now {config[k]!r})" for k in changed)
+            was = ", ".join(f"{k}={old.get(k)!r} (now {new[k]!r})" for k in changed)
             raise ValueError(
                 f"a run is continued with the settings it was started with; {self.path} has {was}: "
                 "choose another --out."
@@ -414,7 +406,7 @@ class Shipped(Run):
     """A model of the zoo, to be read as if it were the run that it comes from."""
 
     def config(self) -> dict[str, Any]:
-        return _completed(zoo.card(self.path.name)["config"])
+        return upgraded(zoo.card(self.path.name)["config"])
 
     def calibration(self) -> dict[str, Any] | None:
         return zoo.card(self.path.name).get("calibration")

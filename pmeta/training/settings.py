@@ -6,19 +6,38 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from pmeta.method.methods import Method, method
 
 
 @dataclass(frozen=True)
-class Settings(ABC):
-    """Of trainings on images, on recordings and of policies; each adds its own."""
+class RunSettings:
+    """Of whatever is trained in a run folder."""
+
+    kind: ClassVar[str]
+    """The name of its kind (`pmeta.kinds.KINDS`)."""
+
+    out: str = ""
+    """Run folder. A run that is there already is continued."""
+    seed: int = 0
+    """Of the weights and of the tasks."""
+    workers: int = 0
+    """Processes that share the work of an update; 0: one for each core, or for each GPU."""
+    tensorboard: bool = False
+    """Write TensorBoard logs to OUT/tensorboard."""
+
+    def most_workers(self, count: int) -> int:
+        """How many of so many processes have something to do."""
+        return count
+
+
+@dataclass(frozen=True)
+class Settings(RunSettings, ABC):
+    """Of a meta-training; each kind adds its own."""
 
     method: str = "pmeta"
     """Which method to train."""
-    out: str = ""
-    """Run folder. A run that is there already is continued."""
     inner_steps: int = 5
     """K."""
     alpha_0: float = 0.01
@@ -39,12 +58,6 @@ class Settings(ABC):
     memory_budget: str = ""
     """Instead of lambda: adapting to one sample at a time must fit in this much memory (such as
     1MB, 800kB, 1.5MiB), or in this share of what MAML takes (such as 50%)."""
-    seed: int = 0
-    """Of the weights and of the tasks."""
-    workers: int = 0
-    """Processes that share the tasks of a meta-batch; 0: one for each core, or for each GPU."""
-    tensorboard: bool = False
-    """Write TensorBoard logs to OUT/tensorboard."""
 
     def __post_init__(self) -> None:
         check_counts(self, "inner_steps", "meta_batch")

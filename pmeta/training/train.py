@@ -1,7 +1,6 @@
-"""Meta-training on images (Alg. 2): the loop, with validation after each meta epoch."""
+"""Meta-training on pictures (Alg. 2): network, tasks, and validation on unseen classes."""
 
 import dataclasses
-from typing import Any
 
 import torch
 
@@ -16,55 +15,45 @@ from pmeta.network.take_in import take_in
 from pmeta.training.config import ImageConfig
 from pmeta.training.evaluate import TaskResult, evaluate_task
 from pmeta.training.features import at_most, lowest_stage
-from pmeta.training.log import Log
-from pmeta.training.loop import meta_train, schedule
+from pmeta.training.meta_learning import MetaLearning, schedule
 from pmeta.training.own.above import Above, above, fixed_weights, stage_number
 from pmeta.training.own.budget import Sample, arena_of, budget_bytes, budget_choice
-from pmeta.training.own.model import check_device, check_outputs, make_model, write_network
+from pmeta.training.own.model import check_device, check_outputs, make_model
 from pmeta.training.pretraining.config import PretrainConfig
-from pmeta.training.run_folder import Run, usual
+from pmeta.training.run_folder import Run
 from pmeta.training.start import initial, start_from
 from pmeta.training.tasks.mixture import check_sizes, training_task
 from pmeta.training.workers import Group
 
-MAY_DIFFER = ("out", "workers", "device", "tensorboard", "recompute")
-"""Settings that a continued run may change."""
 
-
-def train(group: Group, config: ImageConfig) -> dict[str, Any]:
-    """Train, or go on with, the run in `config.out`; returns what is known of its best checkpoint.
-
-    Every process of the group holds the same state and makes the same updates; process 0 alone
-    writes and shows."""
+def training(group: Group, run: Run, config: ImageConfig) -> MetaLearning:
+    """What the trainer drives: tasks of pictures, validated on classes never seen."""
     device = choose_device(config.device, group.rank)
-    with Run(config.out) as run:
-        if group.rank == 0:
-            run.start(dataclasses.asdict(config), MAY_DIFFER, usual(config))
-        images = {split: open_images(config, split) for split in ("train", "val")}
-        check_sizes(config, images["train"])
-        net, meta = build(config, images["train"].shape, device)
-        meta = first_meta(group, run, config, net, meta)
-        method, samples = config.method_row(), config.n_way * config.n_shot
-        reads = Sample(images["train"].shape, "uint8")
-        budget = config.memory_budget, config.budget_accounting
-        choose = budget_choice(net, meta, method, *budget, samples, reads)
-        small = config.freeze_below * config.alpha_0
-        choose = choose or (lambda meta: freeze(meta, small))
-        part = upper_part(config, net, meta, reads)
-        if part:
-            net, meta, choose = part.net, part.narrowed(meta), part.choice(choose)
-            images = {split: part.features(group, own) for split, own in images.items()}
-        if config.model and group.rank == 0:
-            write_network(run, net)
-        fixed = fixed_weights(config, net.model)
-        outer = Outer(training_loop(net, config), meta, schedule(config), choose, fixed)
-        unseen = fewer_ways(config, images["val"])
-        return meta_train(
-            Log(run, group, config, outer, reads.shape, part.widened if part else None),
-            lambda i: training_task(config, images["train"], i, device),
-            lambda: validate(group, net, outer.averaged(), unseen, images["val"], device),
-            samples,
-        )
+    images = {split: open_images(config, split) for split in ("train", "val")}
+    check_sizes(config, images["train"])
+    net, meta = build(config, images["train"].shape, device)
+    meta = first_meta(group, run, config, net, meta)
+    method, samples = config.method_row(), config.n_way * config.n_shot
+    reads = Sample(images["train"].shape, "uint8")
+    budget = config.memory_budget, config.budget_accounting
+    choose = budget_choice(net, meta, method, *budget, samples, reads)
+    small = config.freeze_below * config.alpha_0
+    choose = choose or (lambda meta: freeze(meta, small))
+    part = upper_part(config, net, meta, reads)
+    if part:
+        net, meta, choose = part.net, part.narrowed(meta), part.choice(choose)
+        images = {split: part.features(group, own) for split, own in images.items()}
+    fixed = fixed_weights(config, net.model)
+    unseen = fewer_ways(config, images["val"])
+    return MetaLearning(
+        config,
+        Outer(training_loop(net, config), meta, schedule(config), choose, fixed),
+        samples,
+        lambda i: training_task(config, images["train"], i, device),
+        lambda group, meta: validate(group, net, meta, unseen, images["val"], device),
+        sample=reads.shape,
+        whole=part.widened if part else lambda meta: meta,
+    )
 
 
 def choose_device(name: str, rank: int) -> torch.device:
@@ -191,7 +180,6 @@ def validate(
 ) -> list[TaskResult]:
     """The same unseen tasks each time, adapted to one sample at a time as a device does."""
     loop = InnerLoop(net, config.method_row(), batch=1)
-    meta = meta.map(torch.Tensor.detach)
     numbers, shots = group.share(range(config.val_tasks)), config.counts("val_shots")
     drawn = [dataclasses.replace(config, n_shot=n) for n in shots] or [config]
     found = (task(drawn[i % len(drawn)], images, i, device) for i in numbers)

@@ -28,7 +28,7 @@ def run(tmp_path: Path) -> Path:
     )
     _, meta = build(config, (1, 28, 28), torch.device("cpu"))
     with Run(config.out) as folder:
-        folder.start(dataclasses.asdict(config))
+        folder.start(config)
         folder.save("best", {**meta.parameters(), "mask": meta.mask}, {"input": [1, 28, 28]})
     return folder.path
 
@@ -39,7 +39,7 @@ def policy(tmp_path: Path) -> Path:
     config = RLConfig(out=str(tmp_path / "policy"), method="pmeta", horizon=10)
     _, meta = rl_train.build(config, rl_train.make_env(config))
     with Run(config.out) as folder:
-        folder.start(dataclasses.asdict(config))
+        folder.start(config)
         folder.save("best", {**meta.parameters(), "mask": meta.mask}, {})
     return folder.path
 

@@ -337,7 +337,7 @@ def test_ctrl_c_says_how_to_go_on(
     def stop(*args: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pmeta.reproduce.queue.train", stop)
+    monkeypatch.setattr("pmeta.kinds.train", stop)
     code, _, err = told(capsys, "table6", "--scale", "smoke", "--out", str(tmp_path))
     assert (code, err) == (130, "stopped; the same command goes on from here.\n")
 

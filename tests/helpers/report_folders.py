@@ -39,7 +39,7 @@ def write_run(
     is logged."""
     config = dataclasses.replace(config, out=str(path))
     with Run(path) as run:
-        run.start(dataclasses.asdict(config))
+        run.start(config)
         rl = isinstance(config, RLConfig)
         for i in range(validations):
             score = {"after": -99.0, "val_after": -40.0 + i} if rl else {"val_accuracy": 30.0 + i}

@@ -81,7 +81,7 @@ def test_a_run_is_kept_resumed_reported_and_exported(
 
     record = read_run(tmp_path / "whole", [])
     assert record.layers == ["0", "1", "4"]
-    assert record.setup == "2x8, Sequential, 3-way 2-shot"
+    assert record.setup == "2x8, Sequential"
     with pytest.raises(ValueError, match=r"has tasks=6 \(now 8\): choose another --out\.$"):
         learner(memory_budget="70%").fit(
             classes, VAL, tmp_path / "whole", **{**SMALL, "n_tasks": 8}

@@ -34,8 +34,7 @@ class Fakes:
         self.evaluated: list[EvaluateConfig] = []
         self.drawn: list[str] = []
         self.trouble: dict[str, BaseException] = {}
-        monkeypatch.setattr(queue, "train", self.train)
-        monkeypatch.setattr(queue, "train_policy", self.train)
+        monkeypatch.setattr(queue.kinds, "train", self.train)
         monkeypatch.setattr(
             queue.figures, "run_pictures", lambda run: self.drawn.append(Path(run).name)
         )
@@ -54,7 +53,7 @@ class Fakes:
 
     def train(self, group: Any, config: Any) -> None:
         with Run(config.out) as run:
-            run.start(dataclasses.asdict(config))
+            run.start(config)
             self.note(f"train {run.path.name}")
             for name in ("last", "best"):
                 (run.path / f"{name}.safetensors").touch()

@@ -17,6 +17,7 @@ from pmeta.cli import evaluate as evaluate_command
 from pmeta.cli import main
 from pmeta.cli import train as train_command
 from pmeta.cli.export import export_run
+from pmeta.kinds import train
 from pmeta.method.learned import Meta
 from pmeta.method.memory_budget import live_cost
 from pmeta.rl import restore as rl_restore
@@ -31,10 +32,9 @@ from pmeta.rl.train import (
     build,
     make_env,
     run_tasks,
-    schedule,
-    train,
 )
 from pmeta.training import workers
+from pmeta.training.meta_learning import schedule
 from pmeta.training.run_folder import Run
 from pmeta.training.workers import Group
 
@@ -71,7 +71,9 @@ def state(path):
 
 
 def metrics(path):
-    return [{k: v for k, v in record.items() if k != "seconds"} for record in Run(path).metrics()]
+    return [
+        {k: v for k, v in record.items() if "seconds" not in k} for record in Run(path).metrics()
+    ]
 
 
 def spy_on_run_tasks(monkeypatch, module):
@@ -165,6 +167,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(finished, tmp_path):
     script = f"""
 import dataclasses, time
 from pathlib import Path
+from pmeta.kinds import train
 from pmeta.rl import train as t
 from pmeta.training.workers import Group
 import tests.rl.test_train as here
@@ -175,7 +178,7 @@ def slow(outer, *args):
         time.sleep(600)
     return update(outer, *args)
 t.outer_update = slow
-t.train(Group(), here.small({str(path)!r}))
+train(Group(), here.small({str(path)!r}))
 """
     root = Path(__file__).parents[2]
     process = subprocess.Popen(

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from pmeta.cli.device import adapt, predict
+from pmeta.kinds import train
 from pmeta.sensors.restore import export_run
-from pmeta.sensors.train import train
 from pmeta.training.workers import Group
 from tests.helpers.recordings import write_people
 from tests.sensors.test_train import TINY

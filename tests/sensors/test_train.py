@@ -16,13 +16,14 @@ from pmeta.cli import main
 from pmeta.data.recordings.windows import Windowing
 from pmeta.device.binding import DeviceModel
 from pmeta.device.model_file import temperatures
+from pmeta.kinds import train
 from pmeta.method.inner import InnerLoop
 from pmeta.sensors.config import SensorConfig
 from pmeta.sensors.people import evaluate
 from pmeta.sensors.restore import export_run, load
 from pmeta.sensors.sets import fitted, read_all, split_people, window_set
 from pmeta.sensors.tasks import personal_task
-from pmeta.sensors.train import open_data, train
+from pmeta.sensors.train import open_data
 from pmeta.training.run_folder import Run
 from pmeta.training.workers import Group
 from tests.helpers.recordings import ACTIVITIES, write_people

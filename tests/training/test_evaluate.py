@@ -17,6 +17,7 @@ from pmeta.cli import main
 from pmeta.cost.adaptation import cost
 from pmeta.cost.macs import macs
 from pmeta.cost.memory import peak_words
+from pmeta.kinds import train
 from pmeta.method.inner import InnerLoop, Scores
 from pmeta.method.methods import METHODS, Method
 from pmeta.method.step_sizes import updated_layers
@@ -30,7 +31,6 @@ from pmeta.training.evaluate import (
     task_cost,
 )
 from pmeta.training.run_folder import Run
-from pmeta.training.train import train
 from pmeta.training.workers import Group
 from tests.helpers import nets
 
@@ -334,7 +334,7 @@ def test_mistakes(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     message = f"no data at {nowhere}: give a folder of classes, a .tar, a .zip, or the word glyphs."
     assert refused(capsys, run, "--data", nowhere) == message
     with Run(tmp_path / "new") as new:
-        new.start(dataclasses.asdict(TINY))
+        new.start(TINY)
     message = (
         "has no best model yet: it is chosen from the validations after --freeze-at; go on with "
         "pmeta train."

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import safetensors.torch
 import torch
 
 from pmeta.base.errors import DivergedError
+from pmeta.training import upgrade
 from pmeta.training.run_folder import (
     Run,
     checksum,
@@ -23,13 +25,26 @@ from pmeta.training.run_folder import (
     write_checkpoint,
     write_json,
 )
+from pmeta.training.settings import RunSettings
 
-CONFIG = {"tasks": 4, "out": "x", "lr": 0.5}
+
+@dataclass(frozen=True)
+class Made(RunSettings):
+    """Settings of a made-up kind."""
+
+    kind = "made-up"
+
+    out: str = "x"
+    tasks: int = 4
+    lr: float = 0.5
 
 
-def started(path: Path, config: dict[str, Any] | None = None) -> Run:
+CONFIG = Made()
+
+
+def started(path: Path, config: Made = CONFIG) -> Run:
     run = Run(path)
-    run.start(config or CONFIG, ("out",))
+    run.start(config)
     return run
 
 
@@ -49,7 +64,8 @@ def test_a_new_run_keeps_its_settings_and_versions(tmp_path: Path) -> None:
     with started(tmp_path / "a" / "b") as run:
         config = run.config()
     versions = config.pop("versions")
-    assert config == CONFIG
+    known = {"kind": "made-up", "settings_version": upgrade.VERSION}
+    assert config == {**known, **asdict(CONFIG)}
     assert set(versions) == {"torch", "numpy", "safetensors", "pillow", "python"}
     assert (
         versions["torch"] == torch.__version__.partition("+")[0]
@@ -59,28 +75,13 @@ def test_a_new_run_keeps_its_settings_and_versions(tmp_path: Path) -> None:
 
 def test_a_run_is_continued_with_its_own_settings(tmp_path: Path) -> None:
     with_checkpoint(tmp_path)
-    with started(tmp_path, {**CONFIG, "out": "elsewhere"}):  # a setting that may differ
+    with started(tmp_path, Made(out="elsewhere")):  # a setting that may differ
         pass
     message = (
         f"a run is continued with the settings it was started with; {tmp_path} has tasks=4 (now "
         "5), lr=0.5 (now 0.1): choose another --out."
     )
-    assert error_of(started, tmp_path, {**CONFIG, "tasks": 5, "lr": 0.1}) == message
-    message = (
-        f"a run is continued with the settings it was started with; {tmp_path} has new=None (now "
-        "1): choose another --out."
-    )
-    assert error_of(started, tmp_path, {**CONFIG, "new": 1}) == message
-
-
-def test_settings_that_an_older_release_did_not_know_had_their_default(tmp_path: Path) -> None:
-    with_checkpoint(tmp_path)
-    with Run(tmp_path) as run:
-        run.start({**CONFIG, "new": 1}, ("out",), {"new": 1})
-    message = f"{tmp_path} has new=1 (now 2): choose another --out."
-    assert error_of(Run(tmp_path).compare, {**CONFIG, "new": 2}, ("out",), {"new": 1}).endswith(
-        message
-    )
+    assert error_of(started, tmp_path, Made(tasks=5, lr=0.1)) == message
 
 
 def test_a_checkpoint_without_its_settings_is_left_alone(tmp_path: Path) -> None:
@@ -103,15 +104,17 @@ def test_tasks_done_by_a_json_that_may_be_missing_or_broken(tmp_path: Path) -> N
 
 def test_a_run_without_a_checkpoint_may_begin_anew(tmp_path: Path) -> None:
     started(tmp_path).close()
-    with started(tmp_path, {**CONFIG, "tasks": 5}) as run:
+    with started(tmp_path, Made(tasks=5)) as run:
         assert run.config()["tasks"] == 5
 
 
 LOCK_AND_TELL = """
 import sys
+from pmeta.training import upgrade
 from pmeta.training.run_folder import Run
 run = Run(sys.argv[1])
-run.start({"tasks": 4, "out": "x", "lr": 0.5}, ("out",))
+from tests.training.test_run_folder import CONFIG
+run.start(CONFIG)
 print("locked", flush=True)
 sys.stdin.read()
 """
@@ -262,7 +265,7 @@ def test_metrics_in_a_pipe_are_refused(tmp_path: Path) -> None:
 def test_a_refused_run_touches_nothing(tmp_path: Path) -> None:
     (with_checkpoint(tmp_path) / ".lock").unlink()
     before = contents(tmp_path)
-    error_of(started, tmp_path, {**CONFIG, "tasks": 5})
+    error_of(started, tmp_path, Made(tasks=5))
     assert contents(tmp_path) == before
 
 

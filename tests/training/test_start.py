@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from pmeta.kinds import train
 from pmeta.training.config import ImageConfig
 from pmeta.training.run_folder import Checkpoint, Run
 from pmeta.training.start import initial, start_from
-from pmeta.training.train import build, train
+from pmeta.training.train import build
 from pmeta.training.workers import Group
 from tests.training.test_train import outcome, same, tiny
 

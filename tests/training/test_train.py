@@ -18,19 +18,21 @@ import pytest
 import torch
 from torch import Tensor
 
-import pmeta.training.log
 import pmeta.training.tasks.mixture
 import pmeta.training.train
+import pmeta.training.trainer
 from pmeta.base.errors import WorkerDiedError
 from pmeta.cli.export import export_run
 from pmeta.data.tasks import ImageSet, Task
+from pmeta.kinds import train
 from pmeta.method.inner import InnerLoop
 from pmeta.training import workers
 from pmeta.training.config import ImageConfig
 from pmeta.training.evaluate import TaskResult
+from pmeta.training.meta_learning import schedule
 from pmeta.training.restore import EvaluateConfig, evaluate
 from pmeta.training.run_folder import Run
-from pmeta.training.train import build, fewer_ways, schedule, train, training_loop
+from pmeta.training.train import build, fewer_ways, training_loop
 from pmeta.training.workers import Group
 
 NAME = "glyphs-4conv-5way-1shot"
@@ -63,7 +65,9 @@ def outcome(path: Path) -> dict[str, Any]:
     last, best = run.load("last"), run.load("best")
     assert last
     assert best
-    metrics = [{key: value for key, value in m.items() if key != "seconds"} for m in run.metrics()]
+    metrics = [
+        {key: value for key, value in m.items() if "seconds" not in key} for m in run.metrics()
+    ]
     return {
         "file": (path / "last.safetensors").read_bytes(),
         "last": last.tensors,
@@ -139,27 +143,25 @@ def test_killed_at_every_single_write(
             assert same(outcome(out), reference[1]), f"write {n}"
         else:
             break
-    assert n - 1 in (
-        1 + 3 * 2 + 2,
-        1 + 3 * 2 + 2 * 2,
-    )  # all were hit: config, last at each epoch, best once or twice
+    once = 3 + 3 * 2  # config, network and figures, last at each epoch
+    assert n - 1 in (once + 2, once + 2 * 2)  # all were hit, best once or twice
 
 
 OFTEN = """
 import signal, sys, time
-import pmeta.training.log
+import pmeta.training.trainer
 from pmeta.cli import main
 
 # A shell has its background jobs ignore Ctrl-C, and the tests may be one of them.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-checkpoint = pmeta.training.log.Log.checkpoint
+keep = pmeta.training.trainer.keep
 
-def at_leisure(self, now=False):  # leaves time for a signal to arrive before the run has ended
-    checkpoint(self, now)
-    time.sleep(0.5 if now else 0)
+def at_leisure(*args):  # leaves time for a signal to arrive before the run has ended
+    keep(*args)
+    time.sleep(0.5)
 
-pmeta.training.log.CHECKPOINT_SECONDS = 0
-pmeta.training.log.Log.checkpoint = at_leisure
+pmeta.training.trainer.CHECKPOINT_SECONDS = 0
+pmeta.training.trainer.keep = at_leisure
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -312,7 +314,7 @@ def test_tasks_that_are_not_finite_are_skipped_counted_and_shown(
 def test_ten_bad_updates_stop_the_run_at_its_last_good_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pmeta.training.log, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(pmeta.training.trainer, "CHECKPOINT_SECONDS", 0.0)
     with_nan(monkeypatch, lambda i: i >= 6)
     config = tiny(tmp_path, method="maml", tasks=26)
     message = (
@@ -436,6 +438,7 @@ def test_a_run_of_an_older_release_is_continued(tmp_path: Path) -> None:
     settings = json.loads((tmp_path / "run/config.json").read_text())
     assert settings.pop("budget_accounting") == "exact"
     assert settings.pop("init") == ""
+    del settings["kind"], settings["settings_version"]
     (tmp_path / "run/config.json").write_text(json.dumps(settings))
     train(Group(), config)
     with pytest.raises(ValueError, match=r"has budget_accounting='exact' \(now 'arena'\): choose"):
@@ -491,7 +494,8 @@ def test_other_backbones_norms_and_orders(tmp_path: Path, changes: dict[str, Any
 
 def test_what_is_left_in_the_folder(tmp_path: Path) -> None:
     train(Group(), tiny(tmp_path, tasks=4))
-    files = "config.json metrics.jsonl last.safetensors last.json best.safetensors best.json"
+    files = "config.json network.json figures.json metrics.jsonl last.safetensors last.json "
+    files += "best.safetensors best.json"
     kept = "previous.safetensors"  # of the epoch before
     assert {p.name for p in tmp_path.iterdir()} - {kept} == {".lock", *files.split()}
 

@@ -19,7 +19,7 @@ from pmeta.method.meta_gradient import MetaGradient, TaskGradients
 from pmeta.method.outer import Outer
 from pmeta.training import workers
 from pmeta.training.config import ImageConfig
-from pmeta.training.loop import add_up
+from pmeta.training.meta_learning import add_up
 from pmeta.training.settings import parse_bytes
 from pmeta.training.train import build, task, training_loop
 from pmeta.training.workers import Group

@@ -1,6 +1,5 @@
 """The models that ship: made from runs, listed, adapted without torch, and true to their cards."""
 
-import dataclasses
 import json
 import subprocess
 import sys
@@ -65,7 +64,7 @@ class Made:
         )
         _, meta = build(config, (3, 16, 16), torch.device("cpu"))
         with Run(self.run) as run:
-            run.start(dataclasses.asdict(config))
+            run.start(config)
             run.save(
                 "best", {**meta.parameters(), "mask": meta.mask}, {"input": [3, 16, 16], "tasks": 4}
             )

@@ -1,6 +1,5 @@
 """A network of the user's own: FILE.py:FUNCTION, which is run only where a command names it."""
 
-import dataclasses
 import importlib
 import importlib.util
 import inspect
@@ -16,7 +15,6 @@ from torch import nn
 
 from pmeta.compiler.read_model import unreadable
 from pmeta.network.layers import Network
-from pmeta.training.run_folder import Run, write_json
 
 ARGUMENTS = ("classes", "image")
 """What the function may ask for: the number of classes, and (channels, height, width)."""
@@ -87,13 +85,6 @@ def check_outputs(net: Network, spec: str, n_way: int) -> None:
             f"a network for {n_way}-way tasks gives {n_way} numbers for a sample, {spec} gives "
             f"{'x'.join(map(str, y))}: let its function take `classes`, or choose another --n-way."
         )
-
-
-def write_network(run: Run, net: Network) -> None:
-    """Keep the operations of a network in RUN/network.json, for what reads a run without it."""
-    layers = [layer.name for layer in net.layers]
-    ops = [dataclasses.asdict(op) for op in net.ops]
-    write_json(run.path / "network.json", {"layers": layers, "ops": ops})
 
 
 def check_device(model: nn.Module, example: torch.Tensor, otherwise: str) -> None:

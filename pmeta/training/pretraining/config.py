@@ -3,22 +3,28 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from pmeta.training.settings import check, check_counts, check_not_negative, check_processes
+from pmeta.training.settings import (
+    RunSettings,
+    check,
+    check_counts,
+    check_not_negative,
+    check_processes,
+)
 
 CHUNK = 32
 """Images that run through the network at once, and share the statistics of their batch norms."""
 
 
 @dataclass(frozen=True)
-class PretrainConfig:
+class PretrainConfig(RunSettings):
     """Pre-train a network as a classifier of the training classes; `pmeta train NAME --init RUN`
     goes on from it."""
+
+    kind = "pre-training"
 
     data: str = ""
     """Folder, .tar or .zip of classes (ROOT/{train,val,test}/CLASS/*.jpg), or the embedded set
     `glyphs`."""
-    out: str = ""
-    """Run folder. A run that is there already is continued."""
     backbone: Literal["4conv", "resnet12"] = "4conv"
     """The network."""
     channels: int = 32
@@ -52,10 +58,6 @@ class PretrainConfig:
     """Few-shot tasks (5 classes, 1 and 5 samples) of each validation, which follows each epoch."""
     val_images: int = 200
     """Images of each validation class that the tasks are drawn from."""
-    seed: int = 0
-    """Of the weights, the order of the images and their augmentation."""
-    workers: int = 0
-    """Processes that share the images of a batch; 0: one for each core, or for each GPU."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to compute; auto: on the GPU if there is one."""
 

@@ -1,6 +1,5 @@
 """Pre-training: classification of the training classes, validated as a few-shot embedding."""
 
-import dataclasses
 import functools
 from collections.abc import Iterator
 from typing import Any
@@ -11,52 +10,100 @@ from torch import Tensor, nn
 
 from pmeta.data.augment import augment
 from pmeta.data.tasks import ImageSet, normalise, open_split
+from pmeta.method.outer import check_alike
 from pmeta.network.layers import Network, Weights
 from pmeta.network.take_in import take_in
 from pmeta.network.tape import forward
 from pmeta.training.pretraining.centroids import nearest_centroid
 from pmeta.training.pretraining.classifier import Classifier
 from pmeta.training.pretraining.config import CHUNK, PretrainConfig
+from pmeta.training.pretraining.figures import FIGURES
 from pmeta.training.pretraining.folding import folded
-from pmeta.training.pretraining.log import PretrainLog
 from pmeta.training.run_folder import Run
 from pmeta.training.train import choose_device, new_model
 from pmeta.training.workers import Group
 
-MAY_DIFFER = ("out", "workers", "device")
-"""Settings that a continued run may change."""
+
+class Pretraining:
+    """What the trainer drives: a classifier by AdamW; each epoch it is folded and validated."""
+
+    title, unit = "pre-training", "pictures"
+    sums: tuple[str, ...] = ("loss", "hits")
+    figures = FIGURES
+    eligible, astray, samples = True, False, 0
+
+    def __init__(self, config: PretrainConfig, images: ImageSet, unseen: ImageSet, device: Any):
+        self.config, self.images, self.unseen = config, images, unseen
+        self.classifier = Classifier(config, images, device)
+        self.net = without_norms(config, images.shape, device)
+        self.every, self.each = self.classifier.per_epoch, config.batch
+        self.updates = config.epochs * self.every
+        self.total = self.updates * self.each
+        self.folded: Weights = {}
+
+    @property
+    def done(self) -> int:
+        """Updates so far."""
+        return self.classifier.done
+
+    def counts(self) -> dict[str, int]:
+        """Whole epochs."""
+        return {"epoch": self.done // self.every}
+
+    def step(self, group: Group) -> dict[str, float]:
+        """A batch, whose chunks the processes share."""
+        epoch, batch = divmod(self.done, self.every)
+        rows, labels = drawn(self.config, self.images, epoch, batch)
+        x = augmented(self.config, self.images, rows, self.done)
+        mine = group.share(list(zip(x.split(CHUNK), labels.split(CHUNK), strict=True)))
+        g, loss, hits = self.classifier.gradient(mine, len(rows))
+        total = group.add({**g, "loss": loss, "hits": hits})
+        found = {key: float(total.pop(key)) for key in self.sums}
+        self.classifier.update(total, self.updates)
+        return found
+
+    def validate(self, group: Group, sums: dict[str, float]) -> dict[str, Any]:
+        """The embedding by nearest centroids; the mean over 1 and 5 shots is its score."""
+        self.folded = folded(self.net, self.classifier.body(), self.images)
+        found = validate(group, self.net, self.folded, self.config, self.unseen)
+        return {
+            "loss": sums["loss"] / self.every,
+            "train_accuracy": 100 * sums["hits"] / self.every,
+            **found,
+            "val_accuracy": (found["val_1shot"] + found["val_5shot"]) / 2,
+        }
+
+    def status(self, sums: dict[str, float]) -> list[str]:
+        """The mean loss of this epoch."""
+        return [f"loss {sums['loss'] / max(1, self.done % self.every):.3f}"]
+
+    def about(self) -> dict[str, Any]:
+        """Nothing: the weights are what another run begins with."""
+        return {}
+
+    def best(self) -> dict[str, Tensor]:
+        """The weights of the last validation."""
+        return {f"w/{name}": t for name, t in self.folded.items()}
+
+    def state(self) -> dict[str, Tensor]:
+        """Of the classifier."""
+        return self.classifier.state()
+
+    def check(self, state: dict[str, Tensor]) -> None:
+        """Raise ValueError unless `state` is one of this training."""
+        check_alike(state, self.classifier.state())
+
+    def load(self, state: dict[str, Tensor]) -> None:
+        """Take up the training where `state` was taken."""
+        self.classifier.load(state)
 
 
-def pretrain(group: Group, config: PretrainConfig) -> dict[str, Any]:
-    """Pre-train, or go on with, the run in `config.out`; returns what is known of its best
-    checkpoint.
-
-    Every process of the group holds the same state and makes the same updates; process 0 alone
-    writes and shows."""
+def training(group: Group, run: Run, config: PretrainConfig) -> Pretraining:
+    """What the trainer drives."""
     device = choose_device(config.device, group.rank)
-    with Run(config.out) as run:
-        if group.rank == 0:
-            run.start(dataclasses.asdict(config), MAY_DIFFER)
-        images, unseen = (open_split(config.data, s, config.image_size) for s in ("train", "val"))
-        check_images(config, images, unseen)
-        classifier = Classifier(config, images, device)
-        plain = without_norms(config, images.shape, device)
-        log = PretrainLog(run, group, classifier)
-        updates = config.epochs * classifier.per_epoch
-        while classifier.done < updates:
-            epoch, batch = divmod(classifier.done, classifier.per_epoch)
-            rows, labels = drawn(config, images, epoch, batch)
-            x = augmented(config, images, rows, classifier.done)
-            mine = group.share(list(zip(x.split(CHUNK), labels.split(CHUNK), strict=True)))
-            g, loss, hits = classifier.gradient(mine, len(rows))
-            total = group.add({**g, "loss": loss, "hits": hits})
-            log.add(total.pop("loss"), total.pop("hits"))
-            classifier.update(total, updates)
-            if classifier.done % classifier.per_epoch == 0:
-                w = folded(plain, classifier.body(), images)
-                log.epoch(validate(group, plain, w, config, unseen), w)
-            log.checkpoint()
-    return log.best
+    images, unseen = (open_split(config.data, s, config.image_size) for s in ("train", "val"))
+    check_images(config, images, unseen)
+    return Pretraining(config, images, unseen, device)
 
 
 def check_images(config: PretrainConfig, images: ImageSet, unseen: ImageSet) -> None:

@@ -12,18 +12,17 @@ import torch.nn.functional as F
 from PIL import Image
 from torch.func import functional_call
 
-import pmeta.training.pretraining.log
 import pmeta.training.pretraining.pretrain
+import pmeta.training.trainer
 from pmeta.data.tasks import open_split
+from pmeta.kinds import train
 from pmeta.network.backbones import FourConv
 from pmeta.training import workers
 from pmeta.training.config import ImageConfig
 from pmeta.training.pretraining.classifier import Classifier
 from pmeta.training.pretraining.config import PretrainConfig
-from pmeta.training.pretraining.log import PretrainLog
-from pmeta.training.pretraining.pretrain import drawn, pretrain
+from pmeta.training.pretraining.pretrain import drawn
 from pmeta.training.run_folder import Run
-from pmeta.training.train import train
 from pmeta.training.workers import Group
 
 TINY = PretrainConfig(
@@ -56,12 +55,12 @@ def outcome(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     last, best = run.load("last"), run.load("best")
     assert last
     assert best
-    metrics = [{k: v for k, v in m.items() if k != "cpu_seconds"} for m in run.metrics()]
+    metrics = [{k: v for k, v in m.items() if "seconds" not in k} for m in run.metrics()]
     return {**last.tensors, **{f"best/{k}": t for k, t in best.tensors.items()}}, metrics
 
 
 def test_it_learns_to_tell_the_classes_apart(data: Path, tmp_path: Path) -> None:
-    best = pretrain(Group(), tiny(data, tmp_path / "run", epochs=8))
+    best = train(Group(), tiny(data, tmp_path / "run", epochs=8))
     metrics = Run(tmp_path / "run").metrics()
     assert [m["epoch"] for m in metrics] == list(range(1, 9))
     assert metrics[-1]["loss"] < metrics[0]["loss"] - 0.1
@@ -72,7 +71,7 @@ def test_it_learns_to_tell_the_classes_apart(data: Path, tmp_path: Path) -> None
 def test_the_best_checkpoint_holds_the_weights_of_the_network_alone(
     data: Path, tmp_path: Path
 ) -> None:
-    pretrain(Group(), tiny(data, tmp_path / "run", epochs=1))
+    train(Group(), tiny(data, tmp_path / "run", epochs=1))
     best = Run(tmp_path / "run").load("best")
     assert best
     body = {f"w/{name}" for name, _ in FourConv(norm="none").named_parameters() if name[:2] != "fc"}
@@ -82,7 +81,7 @@ def test_the_best_checkpoint_holds_the_weights_of_the_network_alone(
 def test_stopped_it_goes_on_to_the_same_bits(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pretrain(Group(), tiny(data, tmp_path / "whole"))
+    train(Group(), tiny(data, tmp_path / "whole"))
     update, count = Classifier.update, [0]
 
     def stopping(self: Classifier, *args: Any) -> None:
@@ -91,13 +90,13 @@ def test_stopped_it_goes_on_to_the_same_bits(
             raise KeyboardInterrupt
         update(self, *args)
 
-    monkeypatch.setattr(pmeta.training.pretraining.log, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(pmeta.training.trainer, "CHECKPOINT_SECONDS", 0.0)
     monkeypatch.setattr(Classifier, "update", stopping)
     with pytest.raises(KeyboardInterrupt):
-        pretrain(Group(), tiny(data, tmp_path / "parts"))
+        train(Group(), tiny(data, tmp_path / "parts"))
     monkeypatch.setattr(Classifier, "update", update)
     assert int(Run(tmp_path / "parts").load("last").tensors["done"]) == 11  # type: ignore[union-attr]
-    pretrain(Group(), tiny(data, tmp_path / "parts"))
+    train(Group(), tiny(data, tmp_path / "parts"))
     (whole, metrics), (parts, resumed) = outcome(tmp_path / "whole"), outcome(tmp_path / "parts")
     assert metrics == resumed
     assert whole.keys() == parts.keys()
@@ -105,8 +104,8 @@ def test_stopped_it_goes_on_to_the_same_bits(
 
 
 def test_two_processes_do_what_one_does(data: Path, tmp_path: Path) -> None:
-    pretrain(Group(), tiny(data, tmp_path / "one", epochs=1, batch=40))
-    workers.run(pretrain, (tiny(data, tmp_path / "two", epochs=1, batch=40),), 2)
+    train(Group(), tiny(data, tmp_path / "one", epochs=1, batch=40))
+    workers.run(train, (tiny(data, tmp_path / "two", epochs=1, batch=40),), 2)
     (one, metrics), (two, shared) = outcome(tmp_path / "one"), outcome(tmp_path / "two")
     assert all(torch.allclose(one[n], two[n], rtol=1e-3, atol=1e-5) for n in one if n[:2] == "w/")
     assert abs(metrics[0]["loss"] - shared[0]["loss"]) < 1e-4
@@ -166,28 +165,27 @@ def test_norms_and_biases_do_not_decay(data: Path) -> None:
 
 def test_too_few_images_are_told(data: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=re.escape("a batch has --batch 61 images")):
-        pretrain(Group(), tiny(data, tmp_path / "a", batch=61))
+        train(Group(), tiny(data, tmp_path / "a", batch=61))
     with pytest.raises(ValueError, match=re.escape("validation needs 5 classes of 20 images")):
-        pretrain(Group(), tiny(data, tmp_path / "b", val_images=19))
+        train(Group(), tiny(data, tmp_path / "b", val_images=19))
 
 
-def test_the_score_that_chooses_is_the_mean_over_shots(data: Path, tmp_path: Path) -> None:
-    images = open_split(data, "train", 24)
-    with Run(tmp_path / "run") as run:
-        run.start({}, ())
-        record = PretrainLog(
-            run, Group(), Classifier(tiny(data, tmp_path), images, torch.device("cpu"))
-        )
-        for one, five in ((40.0, 50.0), (44.0, 47.0), (30.0, 59.0)):
-            record.classifier.done += record.classifier.per_epoch
-            record.epoch(
-                {"val_1shot": one, "val_1shot_ci95": 1, "val_5shot": five, "val_5shot_ci95": 1}, {}
-            )
-    assert (record.best["epoch"], record.best["val_accuracy"]) == (2, 45.5)
+def test_the_score_that_chooses_is_the_mean_over_shots(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scores = iter(((40.0, 50.0), (44.0, 47.0), (30.0, 59.0)))
+
+    def validated(*args: Any) -> dict[str, float]:
+        one, five = next(scores)
+        return {"val_1shot": one, "val_1shot_ci95": 1, "val_5shot": five, "val_5shot_ci95": 1}
+
+    monkeypatch.setattr(pmeta.training.pretraining.pretrain, "validate", validated)
+    best = train(Group(), tiny(data, tmp_path / "run"))
+    assert (best["epoch"], best["val_accuracy"]) == (2, 45.5)
 
 
 def test_meta_training_goes_on_from_it(data: Path, tmp_path: Path) -> None:
-    pretrain(Group(), tiny(data, tmp_path / "run", epochs=1))
+    train(Group(), tiny(data, tmp_path / "run", epochs=1))
     small: dict[str, Any] = {
         "channels": 8,
         "norm": "none",

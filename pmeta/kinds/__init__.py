@@ -1,0 +1,52 @@
+"""The kinds of problem that p-Meta is trained on. A kind is a module with these names:
+
+- `Config`, a frozen dataclass of settings whose `kind` is the name below, and `NAMED`, the named
+  configurations of `pmeta train`;
+- `TAKES`, for each command the options that have a meaning for this kind;
+- `FIGURES`, what its validations measure;
+- `training(group, run, config)`, what the trainer drives;
+- `restore(run, asked)`, its best model and unseen tasks, for all commands that read a run.
+"""
+
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # a command looks at settings before it imports torch
+    from pmeta.training.settings import RunSettings
+    from pmeta.training.workers import Group
+
+KINDS = {
+    "pictures": "pmeta.kinds.pictures",
+    "recordings": "pmeta.kinds.recordings",
+    "policies": "pmeta.kinds.policies",
+    "own": "pmeta.kinds.own",
+}
+STAGES = {"pre-training": "pmeta.training.pretraining"}
+"""What comes before a meta-training, in a run folder of its own; it cannot be adapted."""
+
+
+def kind(name: str) -> Any:
+    """The module of a kind, or of a stage."""
+    known = {**KINDS, **STAGES}
+    if name not in known:
+        raise ValueError(
+            f"a run is one of {', '.join(known)}, got the kind {name!r}: use the release that "
+            "trained it."
+        )
+    return import_module(known[name])
+
+
+def named() -> dict[str, "RunSettings"]:
+    """The configurations by the names that `pmeta train` takes."""
+    found: dict[str, RunSettings] = {}
+    for name in (*KINDS, *STAGES):
+        found |= kind(name).NAMED
+    return found
+
+
+def train(group: "Group", config: "RunSettings") -> dict[str, Any]:
+    """Train, or go on with, the run in `config.out`; what is known of its best model."""
+    from pmeta.training.trainer import train_in_folder
+
+    return train_in_folder(group, config, partial(kind(config.kind).training, group))

@@ -1,0 +1,83 @@
+"""What a kind of run measures: words, units, which way is better; kept in the run's folder."""
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+COSTS = ("memory_mb", "exact_memory_mb", "gmac")
+"""What adapting took in a validation, the mean over its tasks."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A number of a validation, as a table or a picture names it."""
+
+    words: str
+    unit: str = ""
+    better: Literal["", "higher", "lower"] = ""
+
+
+COST_FIGURES = {
+    "memory_mb": Figure("memory to adapt, paper's accounting", "MB", "lower"),
+    "exact_memory_mb": Figure("memory to adapt, exact accounting", "MB", "lower"),
+    "gmac": Figure("computation of a step", "GMAC", "lower"),
+}
+
+
+@dataclass(frozen=True)
+class Figures:
+    """All that the validations of a run measure."""
+
+    known: dict[str, Figure]
+    """By the keys of metrics.jsonl."""
+    score: str
+    """The key by which the best model is chosen."""
+    ci95: str
+    """The key of its interval."""
+    line: str
+    """What is printed of a validation."""
+    best_line: str
+    """What is printed of the best one so far."""
+
+    def is_better(self, record: dict[str, Any], best: dict[str, Any]) -> bool:
+        """Whether a validation is better than the best before it; none: it is."""
+        if not best:
+            return True
+        if self.known[self.score].better == "lower":
+            return record[self.score] < best[self.score]
+        return record[self.score] > best[self.score]
+
+    def as_json(self) -> dict[str, Any]:
+        """For RUN/figures.json."""
+        known = {key: asdict(figure) for key, figure in self.known.items()}
+        return {"score": self.score, "ci95": self.ci95, "figures": known}
+
+
+CLASSIFIER = Figures(
+    {
+        "loss": Figure("loss on training tasks", "", "lower"),
+        "train_accuracy": Figure("accuracy on training tasks", "%", "higher"),
+        "val_accuracy": Figure("accuracy on validation tasks", "%", "higher"),
+        "val_ci95": Figure("interval of the validation's accuracy", "%"),
+        **COST_FIGURES,
+    },
+    score="val_accuracy",
+    ci95="val_ci95",
+    line="{tasks:>7} tasks  loss {loss:.3f}  train {train_accuracy:.1f} %  "
+    "val {val_accuracy:.2f} ± {val_ci95:.2f} %  memory {memory_mb:.2f} MB",
+    best_line="best val {val_accuracy:.1f} %",
+)
+"""Of whatever tells classes apart."""
+REGRESSION = Figures(
+    {
+        "loss": Figure("loss on training tasks", "", "lower"),
+        "val_loss": Figure("loss on validation tasks", "", "lower"),
+        "val_ci95": Figure("interval of the validation's loss"),
+        **COST_FIGURES,
+    },
+    score="val_loss",
+    ci95="val_ci95",
+    line="{tasks:>7} tasks  loss {loss:.4f}  val loss {val_loss:.4f} ± {val_ci95:.4f}  "
+    "memory {memory_mb:.2f} MB",
+    best_line="best val loss {val_loss:.4f}",
+)
+"""Of whatever gives numbers."""
