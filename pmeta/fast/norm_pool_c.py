@@ -54,6 +54,14 @@ def twice(normed: Normed, g: Tensor, m: Tensor, a: Tensor, u: Tensor) -> tuple[T
     return d_g, d_x
 
 
+@kernel
+def channel_sums(g: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    """The sums over the places of each channel of g x and of g. (B, C), (B, C)"""
+    products, sums = (x.new_empty(x.shape[:2]) for _ in range(2))
+    _call("np_sums", x, 1, _last(g), _last(x), products, sums)
+    return products, sums
+
+
 def _call(name: str, x: Tensor, groups: int, *arguments: Any) -> None:
     b, c, h, w = x.shape
     call(name, (b, h, w, c, groups), *arguments)

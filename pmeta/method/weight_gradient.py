@@ -2,6 +2,7 @@
 
 from torch import Tensor
 
+from pmeta.fast.affine import ChannelSums
 from pmeta.fast.second_order import ConvWeightGrad
 from pmeta.network.layers import Layer
 
@@ -37,9 +38,12 @@ def weight_gradients(
     (B, C), they multiply x and g(y): the ordinary weight gradient of those is the sum over samples
     of gamma_bw[f] gamma_fw[c] g(w)[f, c]. None is 1."""
     if layer.kind == "norm":
-        # (B, C)
-        by_sample = scale(layer, scale(layer, _sum_space(layer, g_y * x), gamma_fw), gamma_bw)
-        g_w, g_b = by_sample.sum(0), scale(layer, _sum_space(layer, g_y), gamma_bw).sum(0)
+        if x.dim() == 4 and not layer.channels_last:
+            products, sums = ChannelSums.apply(g_y, x)
+        else:
+            products, sums = _sum_space(layer, g_y * x), _sum_space(layer, g_y)
+        g_w = scale(layer, scale(layer, products, gamma_fw), gamma_bw).sum(0)  # of (B, C)
+        g_b = scale(layer, sums, gamma_bw).sum(0)
         return [g_w, g_b][: len(layer.params)]
     shared = all(gamma is None or len(gamma) == 1 for gamma in (gamma_fw, gamma_bw))
     if not shared:

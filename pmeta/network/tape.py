@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from pmeta.fast.affine import Affine
 from pmeta.fast.norm_pool import norm_pool
 from pmeta.fast.pool_first import PoolFirst
 from pmeta.fast.second_order import Conv, Gate, group_normalise
@@ -142,7 +143,10 @@ class _Pass:
             return self.kept.outputs[layer.name]
         is_taped = layer.name in self.taped
         edit_x = self.edits.x if is_taped else unchanged
-        record = pooled_norm(layer, x) if pooled else computed(layer, x, edit_x, self.tape.gate)
+        if pooled:
+            record = pooled_norm(layer, x, self.tape.gate)
+        else:
+            record = computed(layer, x, edit_x, self.tape.gate)
         if layer.name in self.kept.names:
             self.kept.outputs[layer.name] = record.y
         if not is_taped:
@@ -166,13 +170,14 @@ def computed(layer: Layer, x: Tensor, edit_x: Edit, gate: Gate) -> Record:
     return Record(x_hat, _affine(m, x_hat))
 
 
-def pooled_norm(layer: Layer, x: Tensor) -> Record:
+def pooled_norm(layer: Layer, x: Tensor, gate: Gate) -> Record:
     """A group or batch norm, only where the 2x2 max-pool behind it chooses."""
     m = layer.module
     if isinstance(m, BATCH_NORMS):
         return _pooled_batch_norm(m, x)
     x_hat, v = norm_pool(x, m.weight, m.num_groups, m.eps)
-    return Record(x_hat, _affine(m, x_hat), v, x_hat[0, 0].numel() / x[0, 0].numel())
+    y = Affine.apply(x_hat, m.weight, m.bias, gate)
+    return Record(x_hat, y, v, x_hat[0, 0].numel() / x[0, 0].numel())
 
 
 def _pooled_batch_norm(m: Any, x: Tensor) -> Record:

@@ -31,7 +31,8 @@ def norms(channels: int, h: int, w: int) -> list[Tensor]:
     g_x, m, a = norm_pool_c.backward(normed, g, v, g_v)
     alone, *_ = norm_pool_c.backward(normed, g)
     twice = norm_pool_c.twice(normed, g, m, a, u)
-    return [x_hat, v, place, mean, r, g_x, m, a, alone, *twice]
+    sums = norm_pool_c.channel_sums(g, x_hat)
+    return [x_hat, v, place, mean, r, g_x, m, a, alone, *twice, *sums]
 
 
 def everything() -> list[Tensor]:

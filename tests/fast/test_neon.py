@@ -23,6 +23,7 @@ KERNELS = (
     "np_forward",
     "np_backward",
     "np_twice",
+    "np_sums",
 )
 COMPILE = ("clang-14", "--target=aarch64-linux-gnu", "-fuse-ld=lld", "-static")
 WARN = ("-pedantic", "-Wall", "-Wextra", "-Werror")

@@ -49,6 +49,20 @@ PART void sums(const float *p, const float *q, int height, int width, int C, dou
     }
 }
 
+/* For each channel of each image the sums over all places of g x and of g. (B, C) */
+KERNEL(np_sums)(const np_shape *s, const float *g, const float *x, float *products, float *sums_) {
+    int C = s->channels;
+    double sum[MOST_NORMED], product[MOST_NORMED];
+    size_t image = (size_t)s->height * s->width * C;
+    for (int b = 0; b < s->batch; b++, g += image, x += image, products += C, sums_ += C) {
+        sums(g, x, s->height, s->width, C, sum, product);
+        EACH_CHANNEL {
+            products[c] = (float)product[c];
+            sums_[c] = (float)sum[c];
+        }
+    }
+}
+
 KERNEL(np_forward)(const np_shape *s, const float *x, const float *sign, float eps, float *x_hat, uint8_t *place,
                      float *v, float *mean, float *r) {
     int H = s->height, W = s->width, C = s->channels, h = H / 2, w = W / 2;

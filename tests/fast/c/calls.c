@@ -15,6 +15,7 @@ extern void cv_thin_4(const sizes *, void *, void *, void *, void *), cv_thin_we
 extern void np_forward_4(const sizes *, void *, void *, float, void *, void *, void *, void *, void *);
 extern void np_backward_4(const sizes *, void *, void *, void *, void *, void *, void *, void *, void *, void *, void *, void *);
 extern void np_twice_4(const sizes *, void *, void *, void *, void *, void *, void *, void *, void *, void *, void *, void *);
+extern void np_sums_4(const sizes *, void *, void *, void *, void *);
 extern int32_t most_lanes(void), convs_run_here(void);
 
 enum { MOST = 12 };
@@ -52,6 +53,7 @@ int main(void) {
         if (kernel == 4) memcpy(&eps, a[2], 4), np_forward_4(&s, a[0], a[1], eps, a[3], a[4], a[5], a[6], a[7]);
         if (kernel == 5) np_backward_4(&s, a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10]);
         if (kernel == 6) np_twice_4(&s, a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10]);
+        if (kernel == 7) np_sums_4(&s, a[0], a[1], a[2], a[3]);
         for (int i = 0; i < count; i++) {
             need(!bytes[i] || fwrite(a[i], (size_t)bytes[i], 1, stdout) == 1);
             free(a[i]);
