@@ -280,3 +280,21 @@ def test_large_tensors_come_from_the_heap_and_stay_there() -> None:
     arena = mallinfo2().arena
     del large
     assert mallinfo2().arena == arena
+
+
+@pytest.mark.skipif(
+    not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="no transparent huge pages"
+)
+def test_large_tensors_may_lie_in_huge_pages() -> None:
+    workers.keep_freed_memory()
+    large = torch.empty(2**26)
+    address = large.data_ptr() + large.nbytes // 2  # the ends may share pages with others
+    flags = ""
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        first, *rest = line.split()
+        if rest and "-" in first:
+            start, end = (int(part, 16) for part in first.split("-"))
+            inside = start <= address < end
+        elif first == "VmFlags:" and inside:
+            flags = line
+    assert "hg" in flags.split()
