@@ -14,7 +14,7 @@ from pmeta.compiler.read_model import read_graph
 from pmeta.compiler.tiling import free_layouts, layouts, placed
 from pmeta.method.learned import Meta
 from pmeta.method.methods import Method
-from pmeta.network.layers import Network
+from pmeta.network.layers import Network, evaluating
 
 
 class Arena:
@@ -46,7 +46,8 @@ class Arena:
     ):
         shape = tuple(input_shape)
         self.layers = net.layers
-        nodes = read_graph(net.model.eval(), torch.zeros(1, *shape))
+        with evaluating(net.model):
+            nodes = read_graph(net.model, torch.zeros(1, *shape))
         every = frozenset(layer.name for layer in net.layers)
         stored = store(net, meta, method, nodes, every)
         convert = input_type == "uint8" and any(-1 in n.inputs and n.kind != "conv" for n in nodes)

@@ -26,7 +26,7 @@ from pmeta.method.attention import check_scored, has_scores
 from pmeta.method.learned import Meta
 from pmeta.method.methods import Method
 from pmeta.method.prototypes import LOG_SCALE
-from pmeta.network.layers import Layer, Network
+from pmeta.network.layers import Layer, Network, evaluating
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,8 @@ def export(
     source = _Source(net, meta, method, sample, batch)
     source.check()
     progress("reading the network")
-    nodes = read_graph(net.model.eval(), torch.zeros(1, *sample.shape))
+    with evaluating(net.model):
+        nodes = read_graph(net.model, torch.zeros(1, *sample.shape))
     stored = store(net, meta, method, nodes, source.ever, constants)
     model = Model(
         nodes,

@@ -146,7 +146,7 @@ class Learner:
         given = skipped = 0
         with processes.one_thread():
             for batch in shown:
-                g = outer.gradient(batch)
+                g = outer.gradient(batch, range(given, given + len(batch)), self.seed)
                 outer.update(g)
                 outer.check_finite()
                 given, skipped = given + len(batch), skipped + g.skipped

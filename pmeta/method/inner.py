@@ -135,12 +135,21 @@ class InnerLoop:
             first = 0
         return frozenset(layer.name for layer in self.net.layers[:first])
 
-    def path(self, meta: Meta, support: tuple[Any, Any]) -> list[Weights]:
+    def path(
+        self,
+        meta: Meta,
+        support: tuple[Any, Any],
+        before: Callable[[], None] = lambda: None,
+    ) -> list[Weights]:
         """The weights before the first step and after each, without a graph or a look at what it is
-        given."""
+        given.
+
+        `before` is called before the start and before each step."""
         meta, loop = meta.map(Tensor.detach), replace(self, second_order=False)
+        before()
         path = [self.start(meta, support)]
         for k in range(len(meta.alpha)):
+            before()
             path.append(loop.step(meta, path[-1], k, support)[0])
         return path
 

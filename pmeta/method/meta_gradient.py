@@ -1,7 +1,8 @@
 """The meta-gradient (Eqs. 2, 7, 8 and 15): of one task, and of a batch of tasks."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -86,16 +87,50 @@ class TaskGradients:
         key = (classes, *meta.mask.flatten().tolist())
         return _read(meta, self.replays.run(key, compute, inputs))
 
-    def total(self, meta: Meta, tasks: Iterable[AnyTask]) -> MetaGradient:
-        """The sum over a batch of tasks, in their order."""
+    def total(self, meta: Meta, tasks: Iterable[AnyTask], seeds: Sequence[int]) -> MetaGradient:
+        """The sum over a batch of tasks, in their order; each has a seed of the random numbers that
+        the model draws, such as those of dropout."""
         gradients = {n: torch.zeros_like(t) for n, t in meta.parameters().items()}
         counts = [0.0, 0.0, 0, 0]
-        for part in (self(meta, task) for task in tasks):
+        for task, seed in zip(tasks, seeds, strict=True):
+            with _drawing(meta.alpha.device, seed):
+                part = self(meta, task)
             for n, g in part.gradients.items():
                 gradients[n].add_(g)
             counts = [a + b for a, b in zip(counts, part[1:], strict=True)]
         loss, correct, done, skipped = counts
         return MetaGradient(gradients, loss, correct, int(done), int(skipped))
+
+
+@contextmanager
+def _drawing(device: torch.device, seed: int) -> Iterator[None]:
+    """Random numbers of PyTorch from a seed; the caller's own go on afterwards where they were."""
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.default_generator.manual_seed(seed)
+        if device.type == "cuda":
+            torch.cuda.manual_seed(seed)
+        yield
+
+
+class _Draws:
+    """The states of PyTorch's random numbers before the start and each step, so that what is
+    computed again draws the same."""
+
+    def __init__(self, device: torch.device):
+        self.cuda = device if device.type == "cuda" else None
+        self.states: list[Tensor] = []
+
+    def keep(self) -> None:
+        """Before the start, and before each step."""
+        states = torch.cuda.get_rng_state(self.cuda) if self.cuda else torch.get_rng_state()
+        self.states.append(states)
+
+    def again(self, i: int) -> None:
+        """Go back to the start, 0, or to a step, from 1 on."""
+        if self.cuda:
+            torch.cuda.set_rng_state(self.states[i], self.cuda)
+        else:
+            torch.set_rng_state(self.states[i])
 
 
 def _gradient(loop: InnerLoop, meta: Meta, task: AnyTask, chunk: int | None = None) -> list[Tensor]:
@@ -104,9 +139,10 @@ def _gradient(loop: InnerLoop, meta: Meta, task: AnyTask, chunk: int | None = No
     support, (query_x, query_y) = task[:2], task[2:]
     start = meta.map(lambda t: t.detach().requires_grad_())
     if loop.recompute:
-        path = loop.path(start, support)
+        draws = _Draws(meta.alpha.device)
+        path = loop.path(start, support, draws.keep)
         g_w, loss, correct = query_gradient(loop, path[-1], query_x, query_y, chunk)
-        gradients = _sent_back_in_steps(loop, start, support, path, g_w)
+        gradients = _sent_back_in_steps(loop, start, support, path, g_w, draws)
     else:
         adapted = loop.steps(start, support).w
         g_w, loss, correct = query_gradient(loop, adapted, query_x, query_y, chunk)
@@ -133,16 +169,23 @@ def _sent_back(adapted: Weights, start: Meta, g_w: Weights) -> dict[str, Tensor]
 
 
 def _sent_back_in_steps(
-    loop: InnerLoop, start: Meta, support: tuple[Any, Any], path: list[Weights], g_w: Weights
+    loop: InnerLoop,
+    start: Meta,
+    support: tuple[Any, Any],
+    path: list[Weights],
+    g_w: Weights,
+    draws: _Draws,
 ) -> dict[str, Tensor]:
     """The same along a path of weights, with one step at a time computed again."""
     total = {name: torch.zeros_like(t) for name, t in start.parameters().items()}
     for k in reversed(range(len(start.alpha))):
+        draws.again(k + 1)
         here = replace(start, w={name: t.detach().requires_grad_() for name, t in path[k].items()})
         g = _sent_back(loop.step(here, here.w, k, support)[0], here, g_w)
         g_w = {name: g.pop(f"w/{name}") for name in g_w}
         for name, d in g.items():
             total[name] += d
+    draws.again(0)
     if start.head:
         g = _sent_back(loop.start(start, support), start, g_w)
         return {name: total[name] + d for name, d in g.items()}

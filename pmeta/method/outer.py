@@ -1,7 +1,7 @@
 """The outer loop (Alg. 2, Eqs. 7, 8, 9 and 15): its schedule and its updates."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 
 import torch
@@ -121,9 +121,11 @@ class Outer:
         is_bias = name.endswith((".b2", ".alpha"))
         return self.schedule.attention_bias_lr if is_bias else self.schedule.attention_lr
 
-    def gradient(self, tasks: Iterable[AnyTask]) -> MetaGradient:
-        """The meta-gradient of a batch of tasks."""
-        return self.gradients.total(self.meta, tasks)
+    def gradient(self, tasks: Iterable[AnyTask], numbers: Sequence[int], seed: int) -> MetaGradient:
+        """The meta-gradient of a batch of tasks of these numbers; dropout and its like draw by
+        `seed` and number, so that a resumed training draws the same."""
+        seeds = [(seed * 2**32 + i) % 2**63 for i in numbers]
+        return self.gradients.total(self.meta, tasks, seeds)
 
     def update(self, g: MetaGradient) -> None:
         """One outer update with the mean over the tasks of a batch (Eqs. 7, 8, 9 and 15).

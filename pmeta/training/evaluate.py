@@ -16,6 +16,7 @@ from pmeta.cost.ops import MB, WORD
 from pmeta.method.inner import InnerLoop, Scores
 from pmeta.method.learned import Meta
 from pmeta.method.step_sizes import updated_layers
+from pmeta.network.layers import evaluating
 from pmeta.network.tape import forward
 
 
@@ -44,10 +45,11 @@ def evaluate_task(loop: InnerLoop, meta: Meta, task: tuple[Any, Any, Any, Any]) 
     altogether."""
     support_x, support_y, query_x, query_y = task
     meta = replace(meta, mask=meta.updates())
-    adapted = loop.adapt(meta, (support_x, support_y))
-    with torch.no_grad():
-        output, _ = forward(loop.net, adapted.w, query_x, pool_first=loop.pool_first)
-        loss = float(loop.loss(output, query_y).double().mean())
+    with evaluating(loop.net.model):
+        adapted = loop.adapt(meta, (support_x, support_y))
+        with torch.no_grad():
+            output, _ = forward(loop.net, adapted.w, query_x, pool_first=loop.pool_first)
+            loss = float(loop.loss(output, query_y).double().mean())
     costs = task_cost(loop, meta, adapted.scores, len(support_x))
     if not _is_classes(output, query_y):
         return TaskResult(math.nan, *costs, loss)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from pmeta.base.console import Console
 from pmeta.base.files import cache_folder, drop_left_parts, new_part
 from pmeta.data.tasks import SCALE, SHIFT, ImageSet
-from pmeta.network.layers import Network
+from pmeta.network.layers import Network, evaluating
 
 AT_ONCE = 32
 
@@ -136,7 +136,7 @@ def _compute(lower: nn.Module, read: _Reader, path: Path, name: str) -> None:
     n, console = len(read.rows), Console(stderr=True)
     where = next((t.device for t in lower.parameters()), torch.device("cpu"))
     writing = new_part(path)
-    with torch.no_grad():
+    with torch.no_grad(), evaluating(lower):
         shape = tuple(lower(read.batch(0, 1).to(where)).shape[1:])
         out = np.lib.format.open_memmap(writing, "w+", np.float32, (n, *shape))
         firsts = range(0, n, AT_ONCE)

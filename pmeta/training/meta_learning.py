@@ -124,8 +124,9 @@ class MetaLearning(OuterTraining):
     def step(self, group: Group) -> dict[str, float]:
         """A meta-batch."""
         first = self.done * self.each
-        numbers = range(first, min(first + self.each, self.total))
-        g = add_up(group, self.outer.gradient(self.task(i) for i in group.share(numbers)))
+        numbers = group.share(range(first, min(first + self.each, self.total)))
+        tasks = (self.task(i) for i in numbers)
+        g = add_up(group, self.outer.gradient(tasks, numbers, self.config.seed))
         self.outer.update(g)
         self.outer.check_finite()
         return {key: getattr(g, key) for key in SUMS}

@@ -152,6 +152,7 @@ def restore(
     A checkpoint may do without weights of a network of one's own that its training left as they
     came."""
     net, meta = build(config, image, device)
+    net.model.eval()  # dropout off, as on the device
     fixed = fixed_weights(config, net.model) if config.model else frozenset()
     made = {f"w/{name}": t for name, t in meta.w.items() if name in fixed}
     return net, restored(meta, {**made, **tensors})

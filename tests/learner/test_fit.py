@@ -88,6 +88,45 @@ def test_a_run_is_kept_resumed_reported_and_exported(
         )
 
 
+class Dropping(nn.Sequential):
+    """At the top of a module, so that it can go to another process."""
+
+    def __init__(self, p: float) -> None:
+        layers = (nn.Conv1d(2, 4, 3), nn.ReLU(), nn.Dropout(p), nn.Flatten(), nn.Linear(24, 3))
+        super().__init__(*layers)
+
+
+def test_dropout_is_on_in_training_and_the_same_when_it_is_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, seen = Run.log, []
+
+    def interrupted(run: Run, record: dict[str, Any]) -> None:
+        seen.append(record)
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+        real(run, record)
+
+    def fit(name: str, p: float, workers: int = 1) -> dict[str, Tensor]:
+        torch.manual_seed(0)
+        found = Learner(Dropping(p), torch.zeros(1, 2, 8), "pmeta-lr", 2, 0.1, memory_budget="80%")
+        torch.seed()  # numbers of PyTorch that nobody knows
+        found.fit([classes(i) for i in range(6)], VAL, tmp_path / name, workers=workers, **SMALL)
+        assert found.net.model.training
+        return tensors(tmp_path / name)
+
+    whole, other, two = fit("whole", 0.2), fit("other", 0.9), fit("two", 0.2, workers=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "log", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            fit("parts", 0.2)
+    parts = fit("parts", 0.2)
+    assert all(
+        torch.equal(t, parts[name]) and torch.equal(t, two[name]) for name, t in whole.items()
+    )
+    assert not torch.equal(whole["w/4.weight"], other["w/4.weight"])
+
+
 def test_a_regression_by_name_also_on_the_device(tmp_path: Path) -> None:
     found = learner("mse", outputs=1)
     unseen = [values(i) for i in range(100, 103)]

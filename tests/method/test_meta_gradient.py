@@ -94,7 +94,7 @@ def test_sums_over_tasks_leave_out_what_is_not_finite(residual: Network) -> None
     in_support = (good[0][0] * math.nan, *good[0][1:])
     in_query = (*good[1][:2], torch.full_like(good[1][2], math.inf), good[1][3])
     parts = [task_gradient(loop, meta, task) for task in good]
-    total = TaskGradients(loop).total(meta, [in_support, good[0], in_query, good[1]])
+    total = TaskGradients(loop).total(meta, [in_support, good[0], in_query, good[1]], range(4))
     assert close(
         total.gradients,
         {n: g + parts[1].gradients[n] for n, g in parts[0].gradients.items()},
@@ -103,7 +103,7 @@ def test_sums_over_tasks_leave_out_what_is_not_finite(residual: Network) -> None
     assert (total.tasks, total.skipped) == (2, 2)
     assert total.loss == pytest.approx(parts[0].loss + parts[1].loss)
     assert total.correct == pytest.approx(parts[0].correct + parts[1].correct)
-    none = TaskGradients(loop).total(meta, [])
+    none = TaskGradients(loop).total(meta, [], [])
     assert (none.tasks, none.skipped, none.loss) == (0, 0, 0.0)
     assert not any(g.any() for g in none.gradients.values())
 
@@ -169,3 +169,41 @@ def test_labels_that_cross_entropy_leaves_out() -> None:
     loop, meta = small_net()
     x, y = torch.ones(2, 4), torch.tensor([-100, 1])
     assert task_gradient(loop, meta, (x, y, x, y)).tasks == 1
+
+
+def dropping(p: float) -> Network:
+    model = nn.Sequential(nn.Linear(4, 9), nn.ReLU(), nn.Dropout(p), nn.Linear(9, 3)).double()
+    nets.initialise(model, nets.generator())
+    return take_in(model, torch.zeros(1, 4, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_dropout_draws_by_the_seed_of_the_task(recompute: bool) -> None:
+    """A resumed training, or another process, draws the same; the caller's numbers go on."""
+
+    def gradients(p: float, seed: int, caller: int = 0) -> dict[str, Tensor]:
+        net = dropping(p)
+        meta, task = nets.meta_of(net, METHODS["maml"]), nets.task((4,))
+        loop = InnerLoop(net, METHODS["maml"], second_order=True, recompute=recompute)
+        torch.manual_seed(caller)
+        before = torch.get_rng_state()
+        found = TaskGradients(loop).total(meta, [task], [seed]).gradients
+        assert torch.equal(torch.get_rng_state(), before)
+        return found
+
+    assert close(gradients(0.5, 1), gradients(0.5, 1, caller=7), 0)
+    assert not close(gradients(0.5, 1), gradients(0.5, 2), 1e-3)
+    assert not close(gradients(0.2, 1), gradients(0.9, 1), 1e-3)
+
+
+def test_a_step_that_is_computed_again_drops_the_same() -> None:
+    net = dropping(0.5)
+    meta, task = nets.meta_of(net, METHODS["maml"]), nets.task((4,))
+    plain, again = (
+        TaskGradients(
+            InnerLoop(net, METHODS["maml"], second_order=True, recompute=recompute)
+        ).total(meta, [task], [3])
+        for recompute in (False, True)
+    )
+    assert again.loss == plain.loss
+    assert close(again.gradients, plain.gradients, 1e-12)

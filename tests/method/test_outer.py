@@ -137,7 +137,7 @@ def test_methods_that_do_not_learn_alpha_keep_it_to_the_bit(residual: Network, n
     meta = init_meta(residual, METHODS[name], 2, 0.1, nets.generator())
     outer = Outer(InnerLoop(residual, METHODS[name], second_order=True), meta, Schedule(4))
     for seed in (3, 4):
-        outer.update(outer.gradient([nets.task(SHAPE, seed=seed)]))
+        outer.update(outer.gradient([nets.task(SHAPE, seed=seed)], [seed], 0))
     assert outer.frozen
     assert torch.equal(outer.meta.alpha.detach(), meta.alpha)
     heads = torch.tensor([layer.name == "head" for layer in residual.layers])
@@ -168,7 +168,7 @@ def test_the_freeze_is_for_good(residual: Network) -> None:
     outer.update(still)
     assert torch.equal(outer.meta.alpha.detach(), before)  # the penalty has ended
     for seed in range(3):
-        found = outer.gradient([nets.task(SHAPE, seed=seed)])
+        found = outer.gradient([nets.task(SHAPE, seed=seed)], [seed], 0)
         assert not found.gradients["alpha"][dead].any()
         found.gradients["alpha"].fill_(-1.0)
         outer.update(found)
@@ -203,7 +203,7 @@ def test_a_training_goes_on_from_its_state_to_the_bit(
     def step(outer: Outer, seed: int) -> None:
         bad = (torch.full((5, *SHAPE), math.nan, dtype=torch.float64), *nets.task(SHAPE)[1:])
         tasks = [bad] if seed == 0 else [nets.task(SHAPE, seed=seed)]
-        outer.update(outer.gradient(tasks))
+        outer.update(outer.gradient(tasks, range(len(tasks)), 0))
 
     outers = [outer_of(residual, "pmeta", 6, freeze_at=0.5, freeze_below=1.2) for _ in range(2)]
     for seed in range(after):

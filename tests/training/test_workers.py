@@ -44,8 +44,9 @@ def test_alone_nothing_is_sent() -> None:
 def share_of_gradient(group: Group) -> MetaGradient:
     images = open_split("glyphs", "train")
     net, meta = build(TINY, images.shape, CPU)
-    tasks = (task(TINY, images, i, CPU) for i in group.share(range(4)))
-    return add_up(group, TaskGradients(training_loop(net, TINY)).total(meta, tasks))
+    numbers = group.share(range(4))
+    tasks = (task(TINY, images, i, CPU) for i in numbers)
+    return add_up(group, TaskGradients(training_loop(net, TINY)).total(meta, tasks, numbers))
 
 
 def talk(group: Group) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from pmeta.compiler.read_model import unreadable
-from pmeta.network.layers import Network
+from pmeta.network.layers import Network, evaluating
 
 ARGUMENTS = ("classes", "image")
 """What the function may ask for: the number of classes, and (channels, height, width)."""
@@ -89,7 +89,8 @@ def check_outputs(net: Network, spec: str, n_way: int) -> None:
 
 def check_device(model: nn.Module, example: torch.Tensor, otherwise: str) -> None:
     """Raise ValueError with all that the device cannot run; `otherwise` is another way out."""
-    found = _summed_up(unreadable(model.eval(), example))
+    with evaluating(model):
+        found = _summed_up(unreadable(model, example))
     if found:
         lines = "".join(f"\n- {line}" for line in found)
         raise ValueError(

@@ -7,9 +7,17 @@ import pytest
 import torch
 from torch import nn
 
+from pmeta.compiler.arena import Arena
+from pmeta.compiler.export import export
+from pmeta.data.tasks import open_split
+from pmeta.method.inner import InnerLoop
+from pmeta.method.learned import init_meta
+from pmeta.method.methods import METHODS
 from pmeta.network.take_in import take_in
 from pmeta.training.config import ImageConfig
-from pmeta.training.own.model import check_outputs, make_model
+from pmeta.training.evaluate import evaluate_task
+from pmeta.training.features import cache_features
+from pmeta.training.own.model import check_device, check_outputs, make_model
 from pmeta.training.train import build
 
 CODE = """
@@ -87,3 +95,29 @@ def test_outputs_and_the_device_are_checked_before_the_training(file: str) -> No
         (1, 8, 8),
         torch.device("cpu"),
     )
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_look_at_the_device_leaves_the_mode_of_the_network(training: bool) -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(64, 3)).train(training)
+    check_device(model, torch.zeros(1, 1, 8, 8), "nothing")
+    net, method = take_in(model, torch.zeros(1, 1, 8, 8)), METHODS["pmeta-lr"]
+    meta = init_meta(net, method, 1, 0.1, torch.Generator().manual_seed(0))
+    Arena(net, meta, method, (1, 8, 8))
+    export(net, meta, method, (1, 8, 8))
+    assert [m.training for m in model.modules()] == [training] * 4
+
+
+def test_dropout_is_off_in_validation_and_in_kept_features(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Dropout(0.5), nn.Flatten(), nn.Linear(64, 3))
+    net, method = take_in(model, torch.zeros(1, 1, 8, 8)), METHODS["maml"]
+    meta = init_meta(net, method, 1, 0.1, torch.Generator().manual_seed(0))
+    x, y = torch.randn(6, 1, 8, 8, generator=torch.Generator().manual_seed(0)), torch.arange(6) % 3
+    losses = {evaluate_task(InnerLoop(net, method), meta, (x, y, x, y)).loss for _ in range(3)}
+    assert len(losses) == 1
+    assert model.training
+    images = open_split("glyphs", "val")
+    kept = [
+        cache_features(model[0], images, tmp_path / name, progress=False).images for name in "ab"
+    ]
+    assert (kept[0] == kept[1]).all()
