@@ -1,63 +1,30 @@
 """The cells of `pmeta reproduce`: the paper's figures, and the training behind each."""
 
 import dataclasses
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from pmeta import paper
 from pmeta.cli.train import NAMED
 from pmeta.reproduce.cells import FIGURE5, NAMES, TABLES, TITLES, TRAININGS
 from pmeta.reproduce.scales import CELLS_DIFFER_IN, POLICIES_DIFFER_IN, SCALES, configuration
 
-PRINTED = {  # row by row, from the paper
-    "table1": """
-        0.13 0.53 0.90 48.33 0.72 1.96
-        32.0 0.53 3.61 370.44 62.08 185.42
-        0.05 0.016 0.08 3.72 0.05 0.15""",
-    "table2": """
-        46.2 51.4 39.7 0.39 2.06 61.4 66.5 55.6 1.96 2.06
-        46.4 51.5 39.2 0.14 0.92 60.6 64.5 54.2 0.72 0.92
-        44.7 51.3 42.3 0.39 2.05 60.5 65.3 58.3 1.96 2.05
-        48.2 53.2 43.2 0.39 2.06 63.7 68.5 59.1 1.96 2.06
-        47.1 52.3 41.8 0.16 1.00 62.9 68.3 59.3 1.34 1.09
-        48.8 53.9 42.6 0.15 0.99 65.0 68.5 60.2 1.11 1.04
-        51.7 57.4 41.3 37.08 54.69 64.7 69.6 53.8 185.42 54.69
-        50.3 56.7 40.6 12.42 3.62 62.3 68.7 54.0 62.08 3.62
-        42.7 47.7 44.2 37.08 54.69 53.6 59.8 53.7 185.42 54.69
-        53.1 58.6 45.1 37.08 54.69 68.6 73.4 63.9 185.42 54.69
-        51.8 58.3 40.6 25.84 17.66 68.8 72.6 65.9 124.15 18.95
-        53.6 59.4 45.4 24.02 16.01 69.7 73.3 66.6 116.79 17.17""",
-    "table3": """
-        -82.2 0.15 0.24 -13.3 0.12 0.21
-        -78.8 0.06 0.09 -13.8 0.04 0.08
-        -76.4 0.15 0.23 -12.4 0.12 0.21
-        -69.6 0.15 0.24 -17.6 0.12 0.21
-        -65.5 0.11 0.12 -11.2 0.09 0.09
-        -64.0 0.11 0.11 -11.8 0.09 0.09""",
-    "table4": """
-        47.1 52.3 41.8 62.9 68.3 59.3
-        48.1 53.2 41.7 64.1 68.4 59.0
-        47.8 53.1 40.9 63.9 68.5 60.0
-        49.0 54.2 43.1 64.5 69.2 60.2
-        48.5 53.4 42.2 64.7 68.2 59.3
-        48.8 53.9 42.6 65.0 68.5 60.2
-        48.7 53.7 42.3 64.5 68.3 59.5
-        48.2 53.4 42.7 64.8 68.1 59.1
-        47.8 52.8 41.0 63.6 68.1 58.1""",
-    "table5": """
-        25.3 27.2 26.1
-        45.8 50.3 40.2
-        27.6 28.9 26.5
-        46.2 51.4 39.9""",
-    "table6": """
-        48.8 48.7 48.3 65.0 65.1 64.7
-        53.9 53.6 54.3 68.5 68.9 68.1
-        42.6 42.1 42.4 60.2 59.5 60.6""",
-    "table7": """
-        47.1 52.3 41.8 62.9 68.3 59.3
-        48.2 53.6 41.2 63.6 69.0 59.0
-        37.4 37.9 35.4 47.9 49.3 42.5
-        48.0 53.0 42.6 64.0 67.8 59.9
-        22.8 21.1 20.6 20.7 21.0 20.4""",
+SOURCES: dict[str, tuple[Any, ...]] = {
+    "table1": (paper.EXAMPLES,),
+    "table2": (paper.TABLE2, [paper.ADAPTATION[key] for key in paper.TABLE2]),
+    "table3": (paper.TABLE3, [paper.ADAPTATION[mlp, 20] for mlp in paper.MLPS.values()]),
+    **{name: (getattr(paper, name.upper()),) for name in ("table4", "table5", "table6", "table7")},
+}
+CORNERS = {  # as printed: the first and the last figure of the first and of the last row
+    "table1": (0.13, 1.96, 0.05, 0.15),
+    "table2": (46.2, 2.06, 53.6, 17.17),
+    "table3": (-82.2, 0.21, -64.0, 0.09),
+    "table4": (47.1, 59.3, 47.8, 58.1),
+    "table5": (25.3, 26.1, 46.2, 39.9),
+    "table6": (48.8, 64.7, 42.6, 60.6),
+    "table7": (47.1, 59.3, 22.8, 20.4),
 }
 ROWS = {
     "table4": ["x/x", "0/x", "x/0", "0/0", "0/0.3", "0.3/0", "0.3/0.3", "0.5/0.5", "alpha^Ch"],
@@ -70,6 +37,15 @@ ACCURACIES = [
 ]
 
 
+def figures(printed: Any) -> Iterator[float]:
+    """All numbers of a table, however they are nested."""
+    if isinstance(printed, float | int):
+        yield printed
+    else:
+        for part in printed.values() if isinstance(printed, dict) else printed:
+            yield from figures(part)
+
+
 @pytest.mark.parametrize("name", TABLES)
 def test_rows_and_figures_are_those_of_the_paper_in_its_order(name: str) -> None:
     cells = TABLES[name]
@@ -78,10 +54,12 @@ def test_rows_and_figures_are_those_of_the_paper_in_its_order(name: str) -> None
     )
     found = {(cell.row, cell.column): cell.paper for cell in cells}
     assert len(found) == len(cells)
-    printed = [
-        [float(word) for word in line.split()] for line in PRINTED[name].strip().splitlines()
+    assert len(found) == len(rows) * len(columns)
+    corners = [
+        found[row, column] for row in (rows[0], rows[-1]) for column in (columns[0], columns[-1])
     ]
-    assert [[found[row, column] for column in columns] for row in rows] == printed
+    assert tuple(corners) == CORNERS[name]
+    assert sorted(found.values()) == sorted(figures(SOURCES[name]))
     assert rows == ROWS.get(name, rows)
 
 
