@@ -34,8 +34,8 @@ def profile(buffer: Buffer, end: int) -> list[Span]:
     return spans
 
 
-def round_up(size: int, to: int = 16) -> int:
-    return -(-size // to) * to
+def round_up(size: int) -> int:
+    return -(-size // 16) * 16
 
 
 def bytes_over_time(buffers: Sequence[Buffer], end: int) -> list[int]:

@@ -17,7 +17,7 @@ from pmeta.compiler.frontier import Point, frontier
 from pmeta.compiler.fuse import split
 from pmeta.compiler.ir import Model, Program
 from pmeta.compiler.lower.program import program
-from pmeta.compiler.packing import CONSTANTS
+from pmeta.compiler.packing import FLAGS
 from pmeta.compiler.prototypes import prototypes
 from pmeta.compiler.read_model import read_graph
 from pmeta.compiler.tiling import choose, lay_out
@@ -207,8 +207,8 @@ def export(
     `progress` is told what is being done. Weights that no step updates and the modules of attention
     are written as `constants`: float32, float16 or int8.
     """
-    if constants not in CONSTANTS:
-        raise ValueError(f"constants must be one of {', '.join(CONSTANTS)}, got {constants!r}.")
+    if constants not in FLAGS:
+        raise ValueError(f"constants must be one of {', '.join(FLAGS)}, got {constants!r}.")
     sample = _Sample(tuple(input_shape), input_type, scale, shift)
     source = _Source(net, meta, method, sample, batch)
     source.check()

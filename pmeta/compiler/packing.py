@@ -5,9 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-CONSTANTS = ("float32", "float16", "int8")
 FLAGS = {"float32": "", "float16": "half", "int8": "byte"}
-"""The flag of the instructions that read them."""
+"""By type, the flag of the instructions that read them."""
 ITEM = {"": 4, "half": 2, "byte": 1}
 """Bytes of a number by that flag."""
 LEAST = 16

@@ -142,11 +142,11 @@ class Emitter:
             named["scale"] = Ref(None, packed.scale + first * 4, step=channels * 4)
         return named | ({flag: True} if flag else {})
 
-    def patches(self, node: Node, strip: int, local: bool = True) -> Ref:
+    def patches(self, node: Node, strip: int) -> Ref:
         """Of a conv forward: packed weights become float32 there, four filters at a time."""
         assert node.geom is not None
         rows = strip + (4 if node.weight in self.model.packed else 0)
-        return self.new("patches", node.geom.depth * rows * 4, local=local)
+        return self.new("patches", node.geom.depth * rows * 4, local=True)
 
     def strip(self, s: int, pixels: int) -> int:
         return min(self.tiling.strip.get(s, LANES), -(-pixels // LANES) * LANES)

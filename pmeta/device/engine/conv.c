@@ -313,12 +313,6 @@ void pmeta_conv_rows(float *y, const pmeta_source *x, const pmeta_weights *w, co
         for (int p = 0; p < end - first; p++) y[(size_t)f * plane + p] += bias[f];
 }
 
-void pmeta_conv(float *y, const pmeta_source *x, const pmeta_weights *w, const float *bias,
-                float *scratch, const pmeta_geom *g, int f0, int f_count, int strip)
-{
-    pmeta_conv_rows(y, x, w, bias, scratch, g, f0, f_count, strip, 0, g->ho, 0);
-}
-
 /* a[r][(f, tap)] = w[f0 + f][c + r][tap]: four rows of the weights, turned around. */
 static void turn_weights(float *a, const pmeta_weights *w, int f0, int rows, int filters, int c,
                          int c_count, int taps)
@@ -444,10 +438,4 @@ void pmeta_conv_bw_w_rows(float *acc, const float *gy, const pmeta_source *x,
         turn_gradient(t, gy, gamma_bw, f, g->ho * g->wo, p, end, count);
         accumulate(acc, (size_t)f, scratch, t, NULL, g->c_in, g->c_in, taps, f, count);
     }
-}
-
-void pmeta_conv_bw_w(float *acc, const float *gy, const pmeta_source *x, const float *gamma_bw,
-                     float *scratch, const pmeta_geom *g, int strip)
-{
-    pmeta_conv_bw_w_part(acc, gy, x, gamma_bw, scratch, g, strip, 0, g->c_out);
 }

@@ -68,8 +68,6 @@ void pmeta_unpack(float *y, const pmeta_weights *w, size_t row, size_t width, si
 void pmeta_tile(float *const c[4], int rows, int cols, const float *a, size_t lda, size_t a_step,
                 const float *b, int blocks, int depth, int add);
 
-void pmeta_conv(float *y, const pmeta_source *x, const pmeta_weights *w, const float *bias,
-                float *scratch, const pmeta_geom *g, int f0, int f_count, int strip);
 enum { PMETA_WINDOW = 1, PMETA_WHOLE = 2 };
 void pmeta_conv_rows(float *y, const pmeta_source *x, const pmeta_weights *w, const float *bias,
                      float *scratch, const pmeta_geom *g, int f0, int f_count, int strip, int row,
@@ -79,8 +77,6 @@ void pmeta_conv_rows(float *y, const pmeta_source *x, const pmeta_weights *w, co
 void pmeta_depthwise(float *y, const float *x, const float *w, const float *bias,
                      const pmeta_geom *g, int f0, int f_count, int row, int rows, int top,
                      int held);
-void pmeta_conv_bw_w(float *acc, const float *gy, const pmeta_source *x, const float *gamma_bw,
-                     float *scratch, const pmeta_geom *g, int strip);
 void pmeta_conv_bw_w_part(float *acc, const float *gy, const pmeta_source *x, const float *gamma_bw,
                           float *scratch, const pmeta_geom *g, int strip, int f0, int f_count);
 void pmeta_conv_bw_w_rows(float *acc, const float *gy, const pmeta_source *x,

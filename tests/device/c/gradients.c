@@ -22,10 +22,23 @@ static const pmeta_weights *words(const float *weight)
     return &plain;
 }
 
+/* All channels and rows, in strips of 32 pixels. */
+static void conv(float *to, const pmeta_source *from, const pmeta_weights *weight, const float *bias,
+                 const pmeta_geom *q)
+{
+    pmeta_conv_rows(to, from, weight, bias, scratch, q, 0, q->c_out, 32, 0, q->ho, 0);
+}
+
+static void conv_bw_w(float *to, const float *gy, const pmeta_source *from, const float *gamma,
+                      const pmeta_geom *q)
+{
+    pmeta_conv_bw_w_part(to, gy, from, gamma, scratch, q, 32, 0, q->c_out);
+}
+
 static double conv_loss(const float *in, const float *weight, const pmeta_geom *q)
 {
     const pmeta_source s = {in, NULL, NULL, NULL, 0, 0, 0};
-    pmeta_conv(y, &s, words(weight), NULL, scratch, q, 0, q->c_out, 32);
+    conv(y, &s, words(weight), NULL, q);
     return dot(y, r, q->c_out * q->ho * q->wo);
 }
 
@@ -52,7 +65,7 @@ static void check_conv(const pmeta_geom q, int compact)
     const double by_w = (up - conv_loss(x, w2, &q)) / (2 * h);
     memset(acc, 0, sizeof acc);
     pmeta_source s = {x, NULL, NULL, NULL, 0, 0, 0};
-    pmeta_conv_bw_w(acc, r, &s, NULL, scratch, &q, 32);
+    conv_bw_w(acc, r, &s, NULL, &q);
     double sum = 0.0;
     for (int f = 0; f < q.c_out; f++)
         for (int k = 0; k < depth; k++)
@@ -72,7 +85,7 @@ static void check_conv(const pmeta_geom q, int compact)
         s.data = x2;
     }
     s.gamma = gamma_fw, s.compact = compact, s.cap = q.c_in;
-    pmeta_conv_bw_w(acc, r, &s, gamma_bw, scratch, &q, 32);
+    conv_bw_w(acc, r, &s, gamma_bw, &q);
     for (int f = 0; f < q.c_out; f++)
         for (int k = 0; k < depth; k++) {
             const int at = (f / filters * depth + k) * filters + f % filters;
@@ -291,7 +304,7 @@ static void check_parts(const pmeta_geom q)
     pmeta_source s = {x, NULL, NULL, NULL, 0, 0, 0};
     const pmeta_source from = {window, NULL, NULL, NULL, 0, 0, 0};
     fill(x, nx), fill(w, q.c_out * depth), fill(r, ny), fill(gamma_bw, q.c_out);
-    pmeta_conv(y, &s, words(w), gamma_bw, scratch, &q, 0, q.c_out, 32);
+    conv(y, &s, words(w), gamma_bw, &q);
     for (int row = 0; row < q.ho; row += rows) {
         window_of(window, &q, row, held);
         pmeta_conv_rows(part, &from, words(w), gamma_bw, scratch, &q, 0, q.c_out, 16, row, rows,
@@ -303,7 +316,7 @@ static void check_parts(const pmeta_geom q)
     }
     if (q.groups > 1) return;
     memset(acc, 0, sizeof acc), memset(w2, 0, sizeof w2), fill(x2, ny);
-    pmeta_conv_bw_w(acc, r, &s, gamma_bw, scratch, &q, 32);
+    conv_bw_w(acc, r, &s, gamma_bw, &q);
     for (int row = 0; row < q.ho + rows; row += rows) { /* the last strip lies outside */
         window_of(window, &q, row, held);
         pmeta_conv_rows(x2, &from, words(w), gamma_bw, scratch, &q, 0, q.c_out, 16, row, rows,
@@ -359,8 +372,8 @@ static void check_packed(const pmeta_geom q, int type)
     const pmeta_weights small = {packed + 1, scale, type}; /* without alignment */
     fill(x, nx), fill(r, ny), fill(w2, q.c_out * depth);
     pack(packed + 1, scale, q.c_out, depth, type);
-    pmeta_conv(y, &s, words(w), NULL, scratch, &q, 0, q.c_out, 32);
-    pmeta_conv(x2, &s, &small, NULL, scratch, &q, 0, q.c_out, 32);
+    conv(y, &s, words(w), NULL, &q);
+    conv(x2, &s, &small, NULL, &q);
     for (int i = 0; i < ny; i++) expect("packed conv", y[i], x2[i], 1.0, 1e-5);
     pmeta_conv_bw_x(g, r, words(w), scratch, &q, 32, 0);
     pmeta_conv_bw_x(x2, r, &small, scratch, &q, 32, 0);
