@@ -26,6 +26,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from pmeta.cli.export import export_run
 from pmeta.data.tasks import Task
 from pmeta.kinds import train
 from pmeta.method.inner import InnerLoop
@@ -35,7 +36,7 @@ from pmeta.network.tape import forward
 from pmeta.sensors.config import SensorConfig
 from pmeta.sensors.evaluate import scored
 from pmeta.sensors.pooled import train_pooled
-from pmeta.sensors.restore import export_run, load
+from pmeta.sensors.restore import load
 from pmeta.sensors.sets import WindowSet
 from pmeta.sensors.tasks import personal_task
 from pmeta.sensors.train import Data, build, open_data

@@ -154,17 +154,17 @@ def main(shots: int = 1, method: str = "maml", tasks: int = 10) -> None:
     x = torch.rand(n + WAYS * QUERIES, *IMAGE, generator=generator)
     y = torch.arange(WAYS).repeat(shots + QUERIES)
     task = x[:n], y[:n], x[n:], y[n:]
-    found = outer.gradient([task])
+    found = outer.gradient([task], [0], 0)
     for _ in range(2):  # one is recorded, one is compared
-        outer.gradient([task])
-    whole = seconds(lambda: outer.gradient([task]), tasks)
+        outer.gradient([task], [0], 0)
+    whole = seconds(lambda: outer.gradient([task], [0], 0), tasks)
     adam = seconds(lambda: outer.update(found), tasks)
     (record,) = outer.gradients.replays.records.values()
     assert record is not None, "the task could not be replayed"
     timed = Timed(record.module)
     record.module = timed.run  # type: ignore[assignment]
     for _ in range(tasks):
-        outer.gradient([task])
+        outer.gradient([task], [0], 0)
     parts: dict[str, Part] = {}
     for one in timed.found.values():
         part = parts.setdefault(one.name, Part(one.name))

@@ -13,14 +13,16 @@ import tyro
 
 from pmeta import zoo
 from pmeta.base.files import make_folder, write_atomically
-from pmeta.cli.export import export_run
+from pmeta.cli.export import ExportConfig, export_run
 from pmeta.compiler.export import Exported
+from pmeta.kinds import pictures
 from pmeta.method.step_sizes import updated_layers
 from pmeta.training import workers
 from pmeta.training.calibration import calibrate
 from pmeta.training.config import NAMED, ImageConfig
-from pmeta.training.evaluate import Summary
-from pmeta.training.restore import EvaluateConfig, evaluate, load, open_for, restore
+from pmeta.training.restore import load, open_for, restore
+from pmeta.training.restored import Asked, evaluate
+from pmeta.training.results import Summary
 from pmeta.training.run_folder import Checkpoint, Run, write_json
 from pmeta.training.train import choose_device
 from pmeta.zoo.card_text import text
@@ -100,11 +102,12 @@ def add_still(config: AddConfig, run: str) -> dict[str, Any]:
     if any_number:
         many = min(MANY, data["classes"]["val"])
         measured[many] = measure(config, run, many)
-    calibration = workers.run(calibrate, (calibration_of(config, run, trained),), config.workers)
+    asked = calibration_of(config, run, trained)
+    calibration = workers.run(calibrate, (pictures.restore, asked), config.workers)
     write_json(Path(run) / "calibration.json", calibration)  # pmeta export reads it there
     exported = {trained.n_way: export_run(run)}
     if any_number:
-        exported[WIDE] = export_run(run, classes=WIDE)
+        exported[WIDE] = export_run(run, ExportConfig(run, classes=WIDE))
     files = {n: f"{name}.pmeta" if n == trained.n_way else f"{name}-{n}.pmeta" for n in exported}
     card = describe(
         name, run, trained, best, measured, {files[n]: (n, e) for n, e in exported.items()}
@@ -130,11 +133,11 @@ def add_still(config: AddConfig, run: str) -> dict[str, Any]:
     return card
 
 
-def calibration_of(config: AddConfig, run: str, trained: ImageConfig) -> EvaluateConfig:
+def calibration_of(config: AddConfig, run: str, trained: ImageConfig) -> Asked:
     """The tasks that fit and measure temperatures, of another seed than those of `measure`."""
     tasks = max(2, config.tasks // 5)
     seed = max(trained.seed, 1) + 1
-    return EvaluateConfig(
+    return Asked(
         run,
         config.data,
         split="val",
@@ -147,7 +150,7 @@ def calibration_of(config: AddConfig, run: str, trained: ImageConfig) -> Evaluat
 def measure(config: AddConfig, run: str, many: int | None = None) -> Summary:
     """`pmeta evaluate RUN --split val --n-query N`, or the same with many classes."""
     tasks = config.tasks if many is None else max(2, config.tasks // 4)
-    asked = EvaluateConfig(
+    asked = Asked(
         run,
         config.data,
         split="val",
@@ -155,7 +158,7 @@ def measure(config: AddConfig, run: str, many: int | None = None) -> Summary:
         n_way=many,
         n_query=config.n_query,
     )
-    return workers.run(evaluate, (asked,), config.workers)[1]
+    return workers.run(evaluate, (pictures.restore, asked), config.workers)[1]  # type: ignore[return-value]
 
 
 def describe(

@@ -13,11 +13,11 @@ from add import describe_file
 
 from pmeta import zoo
 from pmeta.base.files import write_atomically
-from pmeta.cli.export import export_run
+from pmeta.cli.export import ExportConfig, export_run
 from pmeta.training.run_folder import write_json
 from pmeta.zoo.card_text import text
 
-BUDGETS = {"miniimagenet-4conv-5way-1shot": 600_000}
+BUDGETS = {"miniimagenet-4conv-5way-1shot": "600kB"}
 """Arenas of the first file of a model, which would take more in a plan without one."""
 
 
@@ -26,8 +26,9 @@ def again(name: str) -> None:
     card = zoo.card(name)
     files = []
     for i, file in enumerate(card["files"]):
-        budget = None if i else BUDGETS.get(name)
-        e = export_run(name, classes=file["outputs"] if i else None, memory_budget=budget)
+        budget = "" if i else BUDGETS.get(name, "")
+        classes = file["outputs"] if i else None
+        e = export_run(name, ExportConfig(name, classes=classes, memory_budget=budget))
         write_atomically(zoo.FOLDER / file["file"], e.data)
         files.append(describe_file(file["file"], file["outputs"], e))
         print(f"{file['file']}: {len(e.data):,} bytes, {e.arena_bytes:,} to adapt")

@@ -15,11 +15,14 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from pmeta import zoo
+from pmeta.cli.export import export_run
 from pmeta.compiler.export import Exported
+from pmeta.kinds import recordings
 from pmeta.method.methods import METHODS
-from pmeta.sensors.people import DeviceScore, evaluate
-from pmeta.sensors.restore import Trained, export_run, load
+from pmeta.sensors.evaluate import DeviceScore, PeopleSummary
+from pmeta.sensors.restore import Trained, load
 from pmeta.training.own.budget import Sample, maml_bytes
+from pmeta.training.restored import Asked, evaluate
 from pmeta.training.run_folder import Run
 from pmeta.training.workers import Group
 
@@ -45,10 +48,18 @@ def main() -> None:
     calibration = Run(options.run).calibration()
     if calibration is None:
         raise SystemExit(f"run pmeta calibrate {options.run} first: what ships is calibrated.")
-    scores = {n: evaluate(Group(), options.run, "", "val", DRAWS, n, 1) for n in (1, 2, 5, 10)}
+    scores = {n: scores_of(options.run, n) for n in (1, 2, 5, 10)}
     (folder / f"{options.name}.pmeta").write_bytes(exported.data)
     text = card(options.name, load(options.run), exported, scores, calibration["shots"])
     (folder / f"{options.name}.md").write_text(text)
+
+
+def scores_of(run: str, n_shot: int) -> dict[str, DeviceScore]:
+    """Of the people of its validation, device by device."""
+    asked = Asked(run, split="val", tasks=DRAWS, n_shot=n_shot)
+    _, summary = evaluate(Group(), recordings.restore, asked)
+    assert isinstance(summary, PeopleSummary)
+    return summary.devices
 
 
 def card(

@@ -19,15 +19,17 @@ from typing import Any
 
 from table import MAML_PLUS, RESULTS, RUNS, arena, paired
 
+from pmeta.kinds import policies
 from pmeta.method.methods import METHODS
 from pmeta.paper import TABLE3
 from pmeta.report.picture import save
 from pmeta.report.steps import step_sizes
 from pmeta.rl.config import RLConfig
-from pmeta.rl.evaluate import summarise
-from pmeta.rl.restore import each_task
+from pmeta.rl.evaluate import TaskReturn, summarise
 from pmeta.training import workers
+from pmeta.training.restored import Asked, all_results
 from pmeta.training.run_folder import Run, write_json
+from pmeta.training.workers import Group
 from pmeta.zoo.card_text import table
 
 METHODS_SHOWN = {
@@ -66,6 +68,13 @@ def main() -> None:
     path.with_suffix(".md").write_text("\n\n".join(filter(None, tables)) + "\n")
 
 
+def each_task(group: Group, asked: Asked) -> tuple[list[str], list[TaskReturn]]:
+    """The names of the layers, and what each task gives, in order."""
+    restored = policies.restore(group, asked)
+    results = all_results(group, restored.unseen(group), "adapting")
+    return [layer.name for layer in restored.net.layers], results
+
+
 def measured(args: argparse.Namespace, name: str, known: dict[str, Any]) -> dict[str, Any]:
     """What the best policy of a run does on unseen tasks, and the picture of its step sizes; what
     is known of it where it is the same policy."""
@@ -79,7 +88,8 @@ def measured(args: argparse.Namespace, name: str, known: dict[str, Any]) -> dict
     sha256 = hashlib.sha256((run / "best.safetensors").read_bytes()).hexdigest()
     if (known.get("sha256"), known.get("tasks")) == (sha256, args.tasks):
         return {**known, **trained}
-    names, results = workers.run(each_task, (str(run), args.tasks, 1, 0), args.workers)
+    asked = Asked(str(run), tasks=args.tasks, seed=0)
+    names, results = workers.run(each_task, (asked,), args.workers)
     summary = summarise(results)
     print(f"{name}: {summary.after:.2f} ± {summary.after_ci95:.2f}", flush=True)
     if config.method_row().sparse_alpha and not config.seed:

@@ -18,7 +18,8 @@ from typing import Any
 
 import torch
 
-from pmeta.cli.export import export_run
+from pmeta.cli.export import ExportConfig, export_run
+from pmeta.kinds import pictures
 from pmeta.method.methods import METHODS
 from pmeta.paper import ADAPTATION, TABLE2
 from pmeta.report import figures
@@ -27,8 +28,9 @@ from pmeta.report.read import read_run
 from pmeta.report.steps import step_sizes
 from pmeta.report.words import SHORT
 from pmeta.training import workers
-from pmeta.training.evaluate import TaskResult, ci95, summarise
-from pmeta.training.restore import EvaluateConfig, load, prepare
+from pmeta.training.restore import load
+from pmeta.training.restored import Asked, all_results
+from pmeta.training.results import TaskResult, ci95, summarise
 from pmeta.training.run_folder import Run, write_json
 from pmeta.training.workers import Group
 from pmeta.zoo.card_text import table
@@ -85,7 +87,7 @@ def measured(run: Path, args: argparse.Namespace, known: dict[str, Any]) -> dict
     sha256 = hashlib.sha256((run / "best.safetensors").read_bytes()).hexdigest()
     if (known.get("sha256"), known.get("tasks")) == (sha256, args.tasks):
         return {**known, **trained, **arena(run)}
-    asked = EvaluateConfig(str(run), args.data, split="val", tasks=args.tasks, n_query=QUERIES)
+    asked = Asked(str(run), args.data, split="val", tasks=args.tasks, n_query=QUERIES)
     results = workers.run(results_of, (asked,), args.workers)
     summary = summarise(results)
     costs = {
@@ -97,22 +99,20 @@ def measured(run: Path, args: argparse.Namespace, known: dict[str, Any]) -> dict
     return {"sha256": sha256, **trained, **costs, **arena(run), "hits": hits}
 
 
-BUDGETS = {"1shot-pmeta": 600_000, "paper-1shot-pmeta": 600_000}
+BUDGETS = {"1shot-pmeta": "600kB", "paper-1shot-pmeta": "600kB"}
 """Arenas of runs whose model ships, or did, in a plan with a budget; as in zoo/again.py."""
 
 
 def arena(run: Path) -> dict[str, float]:
     """What the C engine takes to adapt, in all and without the weights (as the paper counts)."""
-    model = export_run(str(run), memory_budget=BUDGETS.get(run.name))
+    model = export_run(str(run), ExportConfig(str(run), memory_budget=BUDGETS.get(run.name, "")))
     without = model.arena_bytes - model.state_bytes
     return {"arena_mb": model.arena_bytes / 1e6, "arena_without_weights_mb": without / 1e6}
 
 
-def results_of(group: Group, asked: EvaluateConfig) -> list[TaskResult]:
+def results_of(group: Group, asked: Asked) -> list[TaskResult]:
     """Of each task, in order."""
-    _, result_of = prepare(group, asked)
-    assert asked.tasks
-    return group.gather([result_of(i) for i in group.share(range(asked.tasks))])
+    return all_results(group, pictures.restore(group, asked).unseen(group), "adapting")
 
 
 def text(known: dict[str, Any], of: str, shots: int) -> str:

@@ -2,34 +2,53 @@
 answers."""
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import tyro
 from rich.table import Table
 
-from pmeta import zoo
+from pmeta import kinds, zoo
 from pmeta.base.console import Console
 from pmeta.training import workers
-from pmeta.training.calibration import TASKS, calibrate
-from pmeta.training.restore import EvaluateConfig, TasksConfig
-from pmeta.training.run_folder import open_run, write_json
+from pmeta.training.calibration import calibrate
+from pmeta.training.restored import Asked
+from pmeta.training.run_folder import write_json
 
 
 @dataclass(frozen=True)
-class CalibrateConfig(TasksConfig):
-    """Fit the temperatures of the best model of a run on its validation classes, and keep them in
-    the run folder for `pmeta export`. `pmeta train` ends with it."""
+class CalibrateConfig:
+    """Fit the temperatures of the best model of a run on its validation classes or people, and keep
+    them in the run folder for `pmeta export`. `pmeta train` ends with it."""
 
     run: tyro.conf.Positional[str]
     """Run folder."""
-    tasks: int = TASKS
-    """Tasks of pictures for each number of support samples; each half of them is measured with the
-    temperature that fits the other."""
+    data: str = ""
+    """Where to draw tasks from; by default the data of the run."""
+    _: KW_ONLY
+    tasks: int | None = None
+    """Tasks for each number of support samples (of recordings for each person with each device);
+    each half of them is measured with the temperature that fits the other. By default 100, and 4
+    of recordings."""
+    n_query: int | None = None
+    """Query samples of each class; by default as in training."""
+    model: str = ""
+    """Of a run with a network of your own: FILE.py:FUNCTION, which makes it."""
     seed: int | None = None
     """Of the tasks; by default the training's and one."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to compute; auto: on the GPU if there is one."""
+    workers: int = 0
+    """Processes; 0: one for each core."""
+    json: bool = False
+    """Print one JSON object instead of tables."""
+
+    def asked(self) -> Asked:
+        """The same as every command that reads a run has it."""
+        if self.tasks is not None and self.tasks < 2:
+            raise ValueError(f"--tasks fit and measure, so there are 2 or more, got {self.tasks}.")
+        return Asked(**vars(self), split="val")
 
 
 def main(argv: list[str]) -> None:
@@ -37,41 +56,17 @@ def main(argv: list[str]) -> None:
     config = tyro.cli(
         CalibrateConfig, args=argv, prog="pmeta calibrate", description=CalibrateConfig.__doc__
     )
-    settings = open_run(config.run).config()
     if config.run in zoo.names():
         raise ValueError(f"{config.run} ships with its temperatures: pmeta zoo shows them.")
-    if "env" in settings:
-        raise ValueError(f"certainty is of a classifier, and {config.run} is a policy.")
-    if config.tasks < 2 and "pooled_epochs" not in settings:
-        raise ValueError(f"--tasks fit and measure, so there are 2 or more, got {config.tasks}.")
-    fit, args = fitting(config, settings)
-    found = workers.run(fit, args, config.workers or workers.default_workers())
+    restore = kinds.reading("calibrate", config, config.run).restore
+    count = config.workers or workers.default_workers()
+    found = workers.run(calibrate, (restore, config.asked()), count)
     if workers.is_first():
         keep(config.run, found)
         if config.json:
             print(json.dumps(found))
         else:
             show(found)
-
-
-def fitting(config: CalibrateConfig, settings: Mapping[str, Any]) -> tuple[Any, tuple[Any, ...]]:
-    """The function that fits temperatures of a run of such settings, and what it is given behind
-    its group."""
-    if "pooled_epochs" in settings:  # on recordings: people of the validation, some draws each
-        from pmeta.sensors import calibrate as people  # late: pictures need no recordings
-
-        return people.calibrate, (config.run, people.DRAWS)
-    asked = EvaluateConfig(
-        config.run,
-        config.data,
-        split="val",
-        tasks=config.tasks,
-        n_query=config.n_query,
-        model=config.model,
-        seed=settings["seed"] + 1 if config.seed is None else config.seed,
-        device=config.device,
-    )
-    return calibrate, (asked,)
 
 
 def keep(run: str, found: dict[str, Any]) -> None:

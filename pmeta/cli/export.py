@@ -6,22 +6,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
-import torch
 import tyro
 from rich.table import Table
 
+from pmeta import kinds
 from pmeta.base.console import Console
 from pmeta.base.files import write_atomically
 from pmeta.compiler.export import Exported, export
-from pmeta.data.tasks import SCALE, SHIFT
 from pmeta.device import DeviceModel
 from pmeta.device import model_file as flatfile
 from pmeta.firmware import c_text
 from pmeta.training.calibration import temperatures
-from pmeta.training.own.budget import Sample, export_budget, share_in_bytes
-from pmeta.training.restore import load, restore, with_outputs
-from pmeta.training.run_folder import open_run
+from pmeta.training.own.budget import export_budget, share_in_bytes
+from pmeta.training.restored import Asked, Restored
 from pmeta.training.settings import parse_bytes
+from pmeta.training.workers import Group
 
 
 @dataclass(frozen=True)
@@ -76,26 +75,14 @@ def main(argv: list[str]) -> None:
         ExportConfig, args=argv, prog="pmeta export", description=ExportConfig.__doc__
     )
     config.check()
-    budget = parse_bytes(config.memory_budget) if config.memory_budget else None
-    plans = bool(config.frontier) or not config.quiet
     with Console(stderr=True, quiet=config.quiet).status("reading the run") as status:
-        exported = export_run(
-            config.run,
-            config.float32,
-            config.batch,
-            config.classes,
-            status.update,
-            config.model,
-            budget,
-            with_frontier=plans,
-            constants=config.constants,
-            least_step=config.least_step,
-        )
+        exported = export_run(config.run, config, status.update)
     write_atomically(Path(config.out), exported.data)
     if config.c_array:
         write_c_array(Path(config.out), exported.data)
     if config.frontier:
-        save_frontier(Path(config.frontier), exported, budget)
+        size = parse_bytes(config.memory_budget) if config.memory_budget else None
+        save_frontier(Path(config.frontier), exported, size)
     if not config.quiet:
         show(config.out, exported)
         show_frontier(exported)
@@ -127,94 +114,45 @@ def write_c_array(out: Path, data: bytes) -> None:
 
 def export_run(
     run: str,
-    float32: bool = False,
-    batch: int | None = 1,
-    classes: int | None = None,
+    config: ExportConfig | None = None,
     progress: Callable[[str], None] = lambda text: None,
-    model: str = "",
-    memory_budget: int | None = None,
-    with_frontier: bool = False,
-    constants: str = "float32",
-    least_step: float | None = None,
 ) -> Exported:
-    """The best model of a run, compiled; with `classes` that many outputs, with `least_step`
-    without the updates of smaller steps."""
-    if least_step is not None and open_run(run).config().keys() & {"env", "pooled_epochs"}:
-        raise ValueError(f"--least-step is for models of pictures, and {run} is none.")
-    if "env" in open_run(run).config():
-        if classes is not None:
-            raise ValueError(
-                f"--classes are those of a classifier, and {run} is a policy: leave it out."
-            )
-        return _policy(run, batch, memory_budget, with_frontier, constants)
-    if "pooled_epochs" in open_run(run).config():
-        if memory_budget is not None:
-            raise ValueError(f"--memory-budget is for models of pictures, and {run} reads windows.")
-        if constants != "float32":
-            raise ValueError(f"--constants is for models of pictures, and {run} reads windows.")
-        return _recogniser(run, batch, classes)
-    trained, best = load(run, model)
-    if classes is not None:
-        trained = with_outputs(trained, run, classes)
-    shape = tuple(best.info["input"])
-    net, meta = restore(trained, best.tensors, shape, torch.device("cpu"))
-    meta = meta.without_steps_below(least_step)
-    kind, c = "float32" if float32 or len(shape) != 3 else "uint8", shape[0]
-    scale, shift = [SCALE] * c, [SHIFT] * c
-    method, sample = trained.method_row(), Sample(shape, kind)
-    own = trained.memory_budget, trained.budget_accounting
-    if memory_budget is None:
-        memory_budget = export_budget(net, meta, method, *own, sample, batch)
+    """The best model of a run, compiled with these options; its run folder is `run`."""
+    config = config or ExportConfig(run, quiet=True)
+    config.check()
+    restore = kinds.reading("export", config, run).restore
+    asked = Asked(
+        run, n_way=config.classes, least_step=config.least_step, model=config.model, device="cpu"
+    )
+    r: Restored = restore(Group(), asked)
+    if config.classes is not None and r.net.ops[-1].y[-1] != config.classes:
+        raise ValueError(
+            f"the head of {run} was meta-trained for {r.net.ops[-1].y[-1]} classes, got --classes "
+            f"{config.classes}: take a model with a head from prototypes, such as "
+            "miniimagenet-4conv, or train one with --head prototype."
+        )
+    sample = replace(r.sample, type="float32") if config.float32 else r.sample
+    method = r.config.method_row()
+    size = parse_bytes(config.memory_budget) if config.memory_budget else None
+    if size is None:
+        size = export_budget(r.net, r.meta, method, *r.budget, sample, config.batch)
     made = export(
-        net,
-        meta,
+        r.net,
+        r.meta,
         method,
-        shape,
-        input_type=kind,
-        scale=scale,
-        shift=shift,
-        batch=batch,
+        sample.shape,
+        input_type=sample.type,
+        scale=r.scale,
+        shift=r.shift,
+        batch=config.batch,
         progress=progress,
-        memory_budget=memory_budget,
-        with_frontier=with_frontier,
-        constants=constants,
-        temperatures=temperatures(run),
-        n_shot=trained.n_shot,
+        memory_budget=size,
+        with_frontier=bool(config.frontier) or not config.quiet,
+        constants=config.constants,
+        temperatures=temperatures(run) if r.shots else (),
+        facts=r.facts,
     )
-    return replace(made, trained_for=share_in_bytes(net, meta, *own, sample))
-
-
-def _recogniser(run: str, batch: int | None, classes: int | None) -> Exported:
-    """The best model of a run on recordings, which reads float32 windows."""
-    from pmeta.sensors.restore import export_run as recogniser  # late: pictures need none
-
-    if classes is not None:
-        raise ValueError(f"the activities of {run} are those of its training: leave out --classes.")
-    return recogniser(run, batch)
-
-
-def _policy(
-    run: str, batch: int | None, memory_budget: int | None, with_frontier: bool, constants: str
-) -> Exported:
-    """The same for a run on reinforcement learning: a sample is an episode, horizon x observations
-    in float32."""
-    from pmeta.rl.restore import restore as restore_policy
-
-    config, env, net, meta = restore_policy(run)
-    method, shape = config.method_row(), (config.horizon, env.obs_size)
-    if memory_budget is None:
-        own = config.memory_budget, config.budget_accounting
-        memory_budget = export_budget(net, meta, method, *own, Sample(shape), batch)
-    return export(
-        net,
-        meta,
-        method,
-        shape,
-        batch=batch,
-        memory_budget=memory_budget,
-        with_frontier=with_frontier,
-        constants=constants,
-    )
+    return replace(made, trained_for=share_in_bytes(r.net, r.meta, *r.budget, sample))
 
 
 def show_frontier(e: Exported) -> None:

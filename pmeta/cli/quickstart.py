@@ -9,12 +9,13 @@ import tyro
 from rich.table import Table
 
 from pmeta.base.console import Console
-from pmeta.kinds import train
+from pmeta.kinds import pictures, train
 from pmeta.method.methods import METHODS
 from pmeta.report import figures
 from pmeta.training import workers
 from pmeta.training.config import NAMED, ImageConfig
-from pmeta.training.restore import EvaluateConfig, evaluate
+from pmeta.training.restored import Asked, evaluate
+from pmeta.training.results import Summary
 from pmeta.training.run_folder import write_json
 from pmeta.training.workers import Group
 
@@ -78,7 +79,9 @@ def quickstart(group: Group, config: QuickstartConfig) -> list[dict[str, Any]]:
     for method in config.methods:
         run = run_config(config, method)
         train(group, run)
-        _, summary = evaluate(group, EvaluateConfig(run.out, tasks=config.test_tasks))
+        asked = Asked(run.out, tasks=config.test_tasks)
+        _, summary = evaluate(group, pictures.restore, asked)
+        assert isinstance(summary, Summary)
         results.append({"method": method, **{key: getattr(summary, key) for key in FIGURES}})
     return results
 

@@ -54,7 +54,7 @@ def main(argv: list[str]) -> None:
 
     count = config.workers or config.most_workers(workers.default_workers())
     best = workers.run(kinds.train, (config,), count)
-    if isinstance(config, ImageConfig | SensorConfig) and best:
+    if best:
         calibrate(config, count)
     if workers.is_first():
         if isinstance(config, ImageConfig):
@@ -64,23 +64,26 @@ def main(argv: list[str]) -> None:
         _report(config.out, best, getattr(config, "model", ""))
 
 
-def calibrate(config: ImageConfig | SensorConfig, count: int) -> None:
+def calibrate(config: Any, count: int) -> None:
     """Fit temperatures on validation tasks of another seed, unless the best model has them or there
     are too few tasks for it."""
-    from pmeta.cli.calibrate import CalibrateConfig, fitting, keep
+    from pmeta.cli.calibrate import keep
     from pmeta.training import calibration, workers
+    from pmeta.training.restored import Asked
 
     alone = workers.under_torchrun()  # whose processes make up a group only once
     if alone and not workers.is_first():
         return
-    asked = CalibrateConfig(config.out)
-    if isinstance(config, ImageConfig):
-        tasks = min(calibration.TASKS, config.val_tasks)
-        asked = CalibrateConfig(config.out, tasks=tasks, model=config.model, device=config.device)
-    if asked.tasks < 2 or calibration.temperatures(config.out):
+    module = kinds.kind(config.kind)
+    asked = Asked(config.out, model=getattr(config, "model", ""))
+    if "calibrate" not in module.TAKES or calibration.temperatures(config.out):
         return
-    fit, args = fitting(asked, vars(config))
-    keep(config.out, fit(workers.Group(), *args) if alone else workers.run(fit, args, count))
+    args = module.restore, asked
+    group = workers.Group()
+    if module.restore(group, asked).calibration_tasks < 2:
+        return
+    fit = calibration.calibrate
+    keep(config.out, fit(group, *args) if alone else workers.run(fit, args, count))
 
 
 def parse(argv: list[str]) -> Any:

@@ -1,6 +1,6 @@
 """From a meta-trained model to model.pmeta: planned to the byte before any data is seen."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -188,7 +188,7 @@ def export(
     shift: Sequence[float] | None = None,
     batch: int | None = 1,
     temperatures: Sequence[float] = (),
-    n_shot: int | None = None,
+    facts: Mapping[str, Any] | None = None,
     progress: Callable[[str], None] = lambda text: None,
     memory_budget: int | None = None,
     with_frontier: bool = False,
@@ -203,7 +203,7 @@ def export(
     arena in bytes that the fastest plan may take; without one it is the least that costs no
     computation.
     `temperatures` are those of the softmax after an adaptation to 1, 2, ... samples of each class,
-    and `n_shot` the samples of a class in meta-training; both are passed on in the file.
+    and `facts` what users of the file should know besides its shapes; both are passed on in it.
     `progress` is told what is being done. Weights that no step updates and the modules of attention
     are written as `constants`: float32, float16 or int8.
     """
@@ -229,8 +229,8 @@ def export(
     planned = _plan(model, source, stored.state_bytes, memory_budget, progress)
     progress("writing the file")
     contents = _contents(source, model, stored, planned)
-    facts = contents.facts | ({} if n_shot is None else {"n_shot": n_shot})
-    data = write(replace(contents, facts=facts, temperatures=temperatures))
+    known = contents.facts | dict(facts or {})
+    data = write(replace(contents, facts=known, temperatures=temperatures))
     check_size(len(data), planned.arena_bytes)
     ran = [planned.programs[i] for i in (0, *planned.of_steps)]
     return Exported(

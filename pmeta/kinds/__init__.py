@@ -2,12 +2,14 @@
 
 - `Config`, a frozen dataclass of settings whose `kind` is the name below, and `NAMED`, the named
   configurations of `pmeta train`;
-- `TAKES`, for each command the options that have a meaning for this kind;
+- `TAKES`, for each command that reads a run the options that have a meaning for this kind, and
+  `OTHERWISE`, for the other commands what to do instead;
 - `FIGURES`, what its validations measure;
 - `training(group, run, config)`, what the trainer drives;
 - `restore(run, asked)`, its best model and unseen tasks, for all commands that read a run.
 """
 
+from dataclasses import fields
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -43,6 +45,28 @@ def named() -> dict[str, "RunSettings"]:
     for name in (*KINDS, *STAGES):
         found |= kind(name).NAMED
     return found
+
+
+def reading(command: str, asked: Any, run: str) -> Any:
+    """The module of the kind of a run, for a command that reads it with the options `asked`.
+
+    Raises ValueError where the command or an option has no meaning for this kind."""
+    from pmeta.training.run_folder import open_run
+
+    name = open_run(run).config()["kind"]
+    module = kind(name)
+    if command not in module.TAKES:
+        raise ValueError(module.OTHERWISE[command].format(run=run))
+    everybody = {key for other in KINDS for key in kind(other).TAKES.get(command, ())}
+    for field in fields(asked):
+        value = getattr(asked, field.name)
+        strange = field.name in everybody and field.name not in module.TAKES[command]
+        if strange and value != field.default:
+            option = field.name.replace("_", "-")
+            raise ValueError(
+                f"--{option} has no meaning for a run on {name}, which {run} is: leave it out."
+            )
+    return module
 
 
 def train(group: "Group", config: "RunSettings") -> dict[str, Any]:

@@ -8,8 +8,8 @@ from pmeta.kinds.own.config import OwnConfig
 from pmeta.method.meta_gradient import AnyTask
 from pmeta.method.methods import METHODS, Method
 from pmeta.method.outer import Outer
-from pmeta.training.evaluate import TaskResult, evaluate_task
 from pmeta.training.meta_learning import MetaLearning, schedule
+from pmeta.training.results import TaskResult, evaluate_task
 from pmeta.training.run_folder import Run
 from pmeta.training.trainer import train_in_folder
 from pmeta.training.workers import Group

@@ -10,9 +10,8 @@ import torch
 
 from pmeta.base.files import make_folder, read_json, write_atomically
 from pmeta.base.progress import progress
-from pmeta.rl.restore import evaluate as evaluate_best_policy
-from pmeta.training.evaluate import TaskResult, summarise
-from pmeta.training.restore import EvaluateConfig, prepare
+from pmeta.training.restored import Asked, Restore, evaluate
+from pmeta.training.results import TaskResult, summarise
 from pmeta.training.run_folder import write_json
 from pmeta.training.workers import Group
 
@@ -45,18 +44,19 @@ def read(path: Path, needed: tuple[str, ...] = ("tasks", "seconds")) -> dict[str
     return found
 
 
-def evaluate_images(group: Group, config: EvaluateConfig, path: Path) -> None:
+def evaluate_images(group: Group, restore: Restore, config: Asked, path: Path) -> None:
     """Adapt to the tasks of `config` that are not done yet, and write the summary with the accuracy
     of every task."""
-    layers, result_of = prepare(group, config)
+    restored = restore(group, config)
+    unseen, layers = restored.unseen(group), [layer.name for layer in restored.net.layers]
     asked = {key: getattr(config, key) for key in ("data", "split", "batch", "n_query", "seed")}
-    part, tasks, started = path.with_suffix(".part"), config.tasks or 5000, time.monotonic()
+    part, tasks, started = path.with_suffix(".part"), unseen.tasks, time.monotonic()
     make_folder(path.parent)
     results, before = group.from_first(lambda: _read_part(part, asked))
     starts = range(len(results), tasks, PART)
     for start in progress(starts, "evaluating", shown=group.rank == 0):
         numbers = group.share(range(start, min(start + PART, tasks)))
-        results = results + group.gather([result_of(i) for i in numbers])
+        results = results + group.gather(unseen.results(numbers))
         if group.rank == 0:
             rows = [[*r[:4], r.ratios.tolist(), r.loss] for r in results]
             seconds = before + time.monotonic() - started
@@ -83,10 +83,10 @@ def _read_part(part: Path, asked: dict[str, Any]) -> tuple[list[TaskResult], flo
     return results, found["seconds"]
 
 
-def evaluate_policy(group: Group, run: str, tasks: int, path: Path) -> None:
+def evaluate_policy(group: Group, restore: Restore, asked: Asked, path: Path) -> None:
     """The same for a policy: one episode at a time, always the same unseen tasks."""
     started = time.monotonic()
-    layers, summary = evaluate_best_policy(group, run, tasks, 1, 1, "")
+    layers, summary = evaluate(group, restore, asked)
     if group.rank == 0:
         make_folder(path.parent)
         known = {"batch": 1, "seconds": round(time.monotonic() - started, 1), "layers": layers}

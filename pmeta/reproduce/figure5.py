@@ -8,12 +8,11 @@ import torch
 from torch import Tensor
 
 from pmeta.base.files import make_folder
-from pmeta.method.inner import InnerLoop, Scores
+from pmeta.method.inner import Scores
 from pmeta.network.layers import Network
-from pmeta.training.evaluate import evaluate_task
-from pmeta.training.restore import load, open_for, restore
+from pmeta.training.restored import Asked, Restore
+from pmeta.training.results import evaluate_task
 from pmeta.training.run_folder import write_json
-from pmeta.training.train import choose_device, task
 from pmeta.training.workers import Group
 
 SEED = 1
@@ -25,28 +24,26 @@ def path_of(run: Path, split: str) -> Path:
     return run / "evaluations" / f"mini-{split}-figure5.json"
 
 
-def measure(group: Group, run: str, split: str, tasks: int) -> None:
+def measure(group: Group, restore: Restore, asked: Asked) -> None:
     """Adapt the best model of a run to unseen tasks, one sample at a time, and write what figure 5
     shows."""
-    config, best = group.from_first(lambda: load(run))
-    device, image = choose_device("auto", group.rank), tuple(best.info["input"])
-    images = open_for(config, split, "", image)
-    net, meta = restore(config, best.tensors, image, device)
-    loop = InnerLoop(net, config.method_row(), batch=1)
+    restored = restore(group, asked)
+    unseen, net, meta, loop = restored.unseen(group), restored.net, restored.meta, restored.loop()
+    assert unseen.task is not None
     # a layer has scores even where its alpha is 0
     first = dataclasses.replace(meta, mask=torch.ones_like(meta.mask))
     found = []
-    for i in group.share(range(tasks)):
-        # other tasks than those that chose the model
-        drawn = task(config, images, i, device, config.seed + 1)
-        _, scores = loop.step(first, meta.w, 0, (drawn.support_x, drawn.support_y))
+    for i in group.share(range(unseen.tasks)):
+        drawn = unseen.task(i)
+        _, scores = loop.step(first, meta.w, 0, (drawn[0], drawn[1]))
         ratios = evaluate_task(loop, meta, drawn).ratios
-        found.append((ratios, sample_scores(net, scores, len(drawn.support_x))))
+        found.append((ratios, sample_scores(net, scores, len(drawn[0]))))
     found = group.gather(found)
     if group.rank == 0:
-        path, summary = path_of(Path(run), split), _summary(net, meta.updates(), found)
+        path = path_of(Path(asked.run), asked.split)
+        summary = _summary(net, meta.updates(), found)
         make_folder(path.parent)
-        write_json(path, summary | {"split": split, "eval_tasks": tasks})
+        write_json(path, summary | {"split": asked.split, "eval_tasks": unseen.tasks})
 
 
 def sample_scores(net: Network, scores: Scores, n: int) -> list[Tensor]:

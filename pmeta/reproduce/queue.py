@@ -19,7 +19,7 @@ from pmeta.reproduce.scales import SCALES, configuration
 from pmeta.rl.config import RLConfig
 from pmeta.training import workers
 from pmeta.training.config import ImageConfig
-from pmeta.training.restore import EvaluateConfig
+from pmeta.training.restored import Asked
 from pmeta.training.run_folder import BusyError, Run, write_json
 
 NO_IMAGES = "no MiniImageNet to train on: --data mini=DIR"
@@ -139,7 +139,13 @@ def steps(job: Job, options: Options) -> Iterator[Step]:
         yield from _evaluation(job, data, batch, options)
     if job.figure5 and not figure5.path_of(job.run, options.datasets["mini"].split).exists():
         tasks = SCALES[options.scale].figure_tasks
-        args = (str(job.run), options.datasets["mini"].split, tasks)
+        asked = Asked(
+            str(job.run),
+            split=options.datasets["mini"].split,
+            tasks=tasks,
+            seed=job.config.seed + 1,
+        )
+        args = (kinds.kind(job.config.kind).restore, asked)
         do = partial(_locked, job, figure5.measure, args, options)
         yield Step(job, tasks, do, f"figure 5 of {job.run.name}")
 
@@ -154,15 +160,17 @@ def _train(job: Job) -> None:
 def _evaluation(job: Job, data: str, batch: int | None, options: Options) -> Iterator[Step]:
     """One evaluation, unless it is there with as many tasks."""
     scale, name = SCALES[options.scale], job.run.name
+    restore = kinds.kind(job.config.kind).restore
     work: partial[Any]
+    args: tuple[Any, ...]
     if job.training.is_rl:
         tasks, path = scale.rl_eval_tasks, evaluations.path_of(job.run, data, "test", 1)
-        args = (str(job.run), tasks, path)
+        args = (restore, Asked(str(job.run), tasks=tasks), path)
         work, label = partial(_locked, job, evaluations.evaluate_policy, args), name
     else:
         dataset, tasks = options.datasets[data], options.eval_tasks or scale.eval_tasks
         path = evaluations.path_of(job.run, data, dataset.split, batch)
-        config = EvaluateConfig(
+        asked = Asked(
             run=str(job.run),
             data=dataset.root,
             split=dataset.split,
@@ -171,7 +179,7 @@ def _evaluation(job: Job, data: str, batch: int | None, options: Options) -> Ite
             n_query=scale.eval_query,
             seed=job.config.seed + 1,  # other tasks than those that chose the model
         )
-        work = partial(_locked, job, evaluations.evaluate_images, (config, path))
+        work = partial(_locked, job, evaluations.evaluate_images, (restore, asked, path))
         label = f"{name} on {dataset.title} ({dataset.split}), {batch or 'all'} at a time"
     found = evaluations.read(path)
     if not found or found["tasks"] < tasks:

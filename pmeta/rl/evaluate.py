@@ -10,7 +10,7 @@ from torch import Tensor
 from pmeta.method.inner import InnerLoop
 from pmeta.method.learned import Meta
 from pmeta.rl.outer import Batch
-from pmeta.training.evaluate import CostSummary, ci95, cost_of_tasks, task_cost
+from pmeta.training.results import CostSummary, ci95, cost_of_tasks, task_cost
 
 
 class TaskReturn(NamedTuple):
@@ -60,6 +60,18 @@ class ReturnSummary(CostSummary):
     """Return after adaptation in the first half of the steps: others end an episode of navigation
     after 100."""
     first_half_ci95: float
+
+    def words(self) -> list[str]:
+        """Returns of unseen tasks."""
+        after, before = (
+            f"{mean:.2f} ± {ci95:.2f}"
+            for mean, ci95 in ((self.after, self.after_ci95), (self.before, self.before_ci95))
+        )
+        half = f"{self.first_half:.2f} ± {self.first_half_ci95:.2f}"
+        return [
+            f"return {after} after adaptation ({before} before) on {self.tasks} tasks",
+            f"median of the tasks {self.after_median:.2f}; first half of the steps {half}",
+        ]
 
 
 def summarise(results: Iterable[TaskReturn]) -> ReturnSummary:

@@ -1,21 +1,25 @@
-"""The best policy of a run, restored to be evaluated on unseen tasks or exported."""
+"""The best policy of a run, and unseen tasks."""
 
 import dataclasses
+from collections.abc import Sequence
 
 import torch
 
-from pmeta.base.progress import progress
 from pmeta.method.inner import InnerLoop
 from pmeta.method.learned import Meta
 from pmeta.network.layers import Network
 from pmeta.rl.config import RLConfig
-from pmeta.rl.evaluate import ReturnSummary, TaskReturn, summarise, task_returns
+from pmeta.rl.evaluate import TaskReturn, summarise, task_returns
 from pmeta.rl.policy import Env, policy_gradient
-from pmeta.rl.render import draw
+from pmeta.rl.render import check_path, draw
 from pmeta.rl.train import TEST, build, make_env, run_tasks
+from pmeta.training.own.budget import Sample
+from pmeta.training.restored import Asked, Restored, Unseen
 from pmeta.training.run_folder import Run, restored
 from pmeta.training.workers import Group
 
+TASKS, SEED = 400, 1
+"""Of an evaluation, unless told otherwise."""
 CHUNK = 20
 """Tasks whose episodes are stepped together."""
 
@@ -31,28 +35,36 @@ def restore(path: str) -> tuple[RLConfig, Env, Network, Meta]:
     return config, env, net, dataclasses.replace(meta, mask=meta.updates())
 
 
-def evaluate(
-    group: Group, path: str, tasks: int, batch: int | None, seed: int, render: str
-) -> tuple[list[str], ReturnSummary]:
-    """The names of the layers, and the summary over all tasks."""
-    names, results = each_task(group, path, tasks, batch, seed, render)
-    return names, summarise(results)
+def restore_run(group: Group, asked: Asked) -> Restored:
+    """The best policy of a run, and tasks of a stream of their own. A sample is an episode."""
+    if asked.render:
+        check_path(asked.render)
+    config, env, net, meta = restore(asked.run)
+    meta = meta.without_steps_below(asked.least_step)
+    return Restored(
+        config,
+        net,
+        meta,
+        Sample((config.horizon, env.obs_size)),
+        Run(asked.run).best().info,
+        lambda group: unseen(group, config, env, net, meta, asked),
+        summarise,
+        (config.memory_budget, config.budget_accounting),
+    )
 
 
-def each_task(
-    group: Group, path: str, tasks: int, batch: int | None, seed: int, render: str = ""
-) -> tuple[list[str], list[TaskReturn]]:
-    """The names of the layers, and what each task gives, in order; each process of the group takes
-    its share of them."""
+def unseen(
+    group: Group, config: RLConfig, env: Env, net: Network, meta: Meta, asked: Asked
+) -> Unseen:
+    """Tasks that were never drawn in a training or a validation."""
     torch.set_num_threads(1)
-    config, env, net, meta = restore(path)
-    loop = InnerLoop(net, config.method_row(), policy_gradient, batch=batch)
-    numbers = group.share(range(tasks))
-    chunks = [numbers[i : i + CHUNK] for i in range(0, len(numbers), CHUNK)]
-    results = []
-    for chunk in progress(chunks, "adapting", shown=group.rank == 0):
-        data = run_tasks(config, env, loop, meta, (TEST, 0), chunk, seed)
-        results += task_returns(loop, meta, data)
-        if render and group.rank == 0 and chunk is chunks[0]:
-            draw(config.env, data, render)
-    return [layer.name for layer in net.layers], group.gather(results)
+    loop = InnerLoop(net, config.method_row(), policy_gradient, batch=asked.batch)
+    seed = SEED if asked.seed is None else asked.seed
+
+    def results(numbers: Sequence[int]) -> list[TaskReturn]:
+        data = run_tasks(config, env, loop, meta, (TEST, 0), numbers, seed)
+        if asked.render and 0 in numbers:
+            draw(config.env, data, asked.render)
+        return task_returns(loop, meta, data)
+
+    return Unseen(asked.tasks or TASKS, results, CHUNK)

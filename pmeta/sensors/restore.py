@@ -1,19 +1,26 @@
-"""The best model of a run on sensors, restored to be evaluated on people or exported."""
+"""The best model of a run on recordings, and people never seen."""
 
 import json
-from dataclasses import replace
+from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
-from pmeta.compiler.export import Exported, export
 from pmeta.data.recordings.windows import Windowing
-from pmeta.device.model_file import facts, with_facts
 from pmeta.method.learned import Meta
 from pmeta.network.layers import Network
 from pmeta.sensors.config import SensorConfig
+from pmeta.sensors.evaluate import PersonResult, person_result, summarise
+from pmeta.sensors.sets import WindowSet, by_split, read_all, window_set
 from pmeta.sensors.train import build
-from pmeta.training.calibration import temperatures
-from pmeta.training.own.budget import Sample, export_budget
-from pmeta.training.run_folder import Run, restored
+from pmeta.training.own.budget import Sample
+from pmeta.training.restored import Asked, Restored, Unseen
+from pmeta.training.run_folder import Checkpoint, Run, restored
+from pmeta.training.workers import Group
+
+DRAWS, CALIBRATION_DRAWS = 5, 4
+"""Tasks of each person with each device. Four are two in each half of a calibration."""
+SHOTS = (1, 2, 5, 10)
+"""Windows of each activity for which a temperature is fitted, besides those of the training."""
 
 
 class Trained(NamedTuple):
@@ -23,6 +30,7 @@ class Trained(NamedTuple):
     windowing: Windowing
     net: Network
     meta: Meta
+    best: Checkpoint
 
 
 def load(path: str) -> Trained:
@@ -36,20 +44,61 @@ def load(path: str) -> Trained:
             f"the windows.json of {path} cannot be read ({error}): train again."
         ) from None
     net, meta = build(config, windowing)
-    return Trained(config, windowing, net, restored(meta, best.tensors))
+    return Trained(config, windowing, net, restored(meta, best.tensors), best)
 
 
-def export_run(path: str, batch: int | None = 1) -> Exported:
-    """The best model of a run for the device, with its windows, the names of its classes and
-    its temperatures."""
-    trained = load(path)
-    windowing = trained.windowing
-    shape = len(windowing.columns), windowing.length
-    what = trained.net, trained.meta, trained.config.method_row()
-    budget = export_budget(*what, trained.config.memory_budget, "arena", Sample(shape), batch)
-    made = export(
-        *what, shape, scale=windowing.scale, shift=windowing.shift, batch=batch,
-        memory_budget=budget,
-    )  # fmt: skip
-    known = facts(made.data) | {"classes": list(windowing.labels), "windows": windowing.as_facts()}
-    return replace(made, data=with_facts(made.data, known, temperatures(path)))
+def restore_run(group: Group, asked: Asked) -> Restored:
+    """The best model of a run, and tasks of people of its validation or its test."""
+    trained = load(asked.run)
+    w, config = trained.windowing, trained.config
+    meta = trained.meta.without_steps_below(asked.least_step)
+    return Restored(
+        config,
+        trained.net,
+        meta,
+        Sample((len(w.columns), w.length)),
+        trained.best.info,
+        lambda group: unseen(group, trained._replace(meta=meta), asked),
+        summarise,
+        (config.memory_budget, "arena"),
+        w.scale,
+        w.shift,
+        {"classes": list(w.labels), "windows": w.as_facts()},
+        config.n_shot,
+        tuple(sorted({*SHOTS, config.n_shot})),
+        CALIBRATION_DRAWS,
+    )
+
+
+def unseen(group: Group, trained: Trained, asked: Asked) -> Unseen:
+    """Draws of people, one person after the other: half of the numbers, every second one, has all
+    of them."""
+    if asked.split == "train":
+        raise ValueError("people of the training are not unseen: give --split val or test.")
+    windows = group.from_first(lambda: open_people(trained, asked.data, asked.split))
+    draws = asked.tasks or DRAWS
+    seed = trained.config.seed + 1 if asked.seed is None else asked.seed
+    shots = trained.config.n_shot if asked.n_shot is None else asked.n_shot
+
+    def results(numbers: Sequence[int]) -> list[PersonResult]:
+        return [
+            person_result(trained, windows, *divmod(i, draws), seed, shots, asked.batch)
+            for i in numbers
+        ]
+
+    return Unseen(len(windows.groups) * draws, results)
+
+
+def open_people(trained: Trained, data: str, split: str) -> WindowSet:
+    """The windows of the people of a split; other data than the run's are all unseen."""
+    config = trained.config
+    recordings = read_all(Path(data or config.data), trained.windowing.columns)
+    if data in ("", config.data):
+        own = by_split(recordings, config.val_people, config.test_people, config.seed)
+        if not own[split]:
+            raise ValueError(
+                f"the run has no people for {split}: name some with --test-people when it is "
+                "trained, or give --data or --split val."
+            )
+        recordings = own[split]
+    return window_set(recordings, trained.windowing, f"{split} of {data or config.data}")

@@ -15,7 +15,7 @@ from pmeta.network.backbones import initialise
 from pmeta.network.layers import Network
 from pmeta.network.take_in import take_in
 from pmeta.sensors.config import SensorConfig
-from pmeta.sensors.evaluate import person_results
+from pmeta.sensors.evaluate import validation_result
 from pmeta.sensors.net import SensorNet
 from pmeta.sensors.pooled import train_pooled
 from pmeta.sensors.sets import WindowSet, by_split, fitted, read_all, window_set
@@ -120,4 +120,4 @@ def validate(
     """The same draws of the same people each time, adapted to one window at a time."""
     numbers = group.share(range(len(windows.groups) * config.val_draws))
     loop = InnerLoop(net, config.method_row(), batch=1)
-    return group.gather([person_results(loop, meta, windows, config, i) for i in numbers])
+    return group.gather([validation_result(loop, meta, windows, config, i) for i in numbers])

@@ -11,8 +11,8 @@ from pmeta.method.learned import Meta
 from pmeta.method.memory_budget import live_cost
 from pmeta.method.meta_gradient import AnyTask, MetaGradient
 from pmeta.method.outer import Outer, Schedule
-from pmeta.training.evaluate import cost_of_tasks, summarise
 from pmeta.training.figures import CLASSIFIER, COSTS, REGRESSION, Figures
+from pmeta.training.results import cost_of_tasks, summarise
 from pmeta.training.settings import Settings
 from pmeta.training.workers import Group
 

@@ -1,77 +1,31 @@
 """The best model of a run, restored to be evaluated on unseen tasks or exported."""
 
 import dataclasses
-from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any
 
 import torch
-import tyro
 
-from pmeta.base.progress import progress
-from pmeta.data.tasks import ImageSet, check_enough, open_split
+from pmeta import zoo
+from pmeta.data.tasks import SCALE, SHIFT, ImageSet, Task, check_enough, open_split
 from pmeta.method.inner import InnerLoop
 from pmeta.method.learned import Meta
 from pmeta.network.layers import Network
 from pmeta.training.config import ImageConfig
-from pmeta.training.evaluate import Summary, TaskResult, evaluate_task, summarise
 from pmeta.training.own.above import fixed_weights
+from pmeta.training.own.budget import Sample
+from pmeta.training.restored import Asked, Restored, Unseen
+from pmeta.training.results import TaskResult, evaluate_task, summarise
 from pmeta.training.run_folder import Checkpoint, open_run, restored
-from pmeta.training.settings import check_counts, check_processes
 from pmeta.training.train import build, choose_device, fewer_ways, task
 from pmeta.training.workers import Group
 
-
-@dataclass(frozen=True)
-class TasksConfig:
-    """What is said of a run's best model and its tasks, to evaluate it or to calibrate it."""
-
-    run: tyro.conf.Positional[str]
-    """Run folder, or a model that `pmeta zoo` lists."""
-    data: str = ""
-    """Folder of classes to draw tasks from; by default that of the run."""
-    _: KW_ONLY
-    n_query: int | None = None
-    """Query samples of each class; by default as in training."""
-    model: str = ""
-    """Of a run with a network of your own: FILE.py:FUNCTION, which makes it."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to compute; auto: on the GPU if there is one."""
-    workers: int = 0
-    """Processes; 0: one for each core."""
-    json: bool = False
-    """Print one JSON object instead of tables."""
-
-
-@dataclass(frozen=True)
-class EvaluateConfig(TasksConfig):
-    """Adapt the best model of a run to unseen tasks: accuracy with CI95, peak memory, MACs, update
-    ratios."""
-
-    split: Literal["train", "val", "test"] = "test"
-    """Which classes."""
-    tasks: int | None = None
-    """Number of tasks; by default the paper's, 5000 for images and 400 for reinforcement
-    learning."""
-    batch: int | None = 1
-    """Samples that adaptation takes at a time (gradient accumulation); None: the whole support
-    set."""
-    n_way: int | None = None
-    """Classes in a task, by default as in training; a learned head tells at most as many apart as
-    it has outputs, a head from prototypes any number."""
-    n_shot: int | None = None
-    """Support samples of each class; by default as in training."""
-    least_step: float | None = None
-    """Leave a layer alone in a step whose step size is below this, as `pmeta export --least-step`
-    does; None: update all that the run does."""
-    seed: int = 1
-    """Of the tasks; on the validation classes another one than the training's."""
-    render: str = ""
-    """Of a policy: write a picture of episodes before and after adaptation here."""
-
-    def __post_init__(self) -> None:
-        check_counts(self, *(n for n in ("tasks", "batch") if getattr(self, n) is not None))
-        check_processes(self)
+TASKS, SEED = 5000, 1
+"""Of an evaluation, unless told otherwise."""
+SHOTS = (1, 2, 5)
+"""Support samples of a class for which a temperature is fitted, besides those of the training."""
+CALIBRATION_TASKS = 100
+"""Of each number of support samples."""
 
 
 def load(path: str, model: str = "") -> tuple[ImageConfig, Checkpoint]:
@@ -89,17 +43,22 @@ def load(path: str, model: str = "") -> tuple[ImageConfig, Checkpoint]:
     return config, best
 
 
-def with_outputs(config: ImageConfig, path: str, outputs: int) -> ImageConfig:
-    """The settings of a run with so many outputs, which only a head from prototypes may change."""
-    if not 2 <= outputs <= 65535:
-        raise ValueError(f"--classes must be from 2 to 65535, got {outputs}.")
-    if config.head != "prototype" and outputs != config.n_way:
+def with_outputs(config: ImageConfig, path: str, n_way: int | None) -> ImageConfig:
+    """The settings of a run for tasks of so many classes: a head from prototypes has as many
+    outputs, a learned one those of its training."""
+    if n_way is None:
+        return config
+    if not 2 <= n_way <= 65535:
+        raise ValueError(f"the classes of a task must be from 2 to 65535, got {n_way}.")
+    if config.head == "prototype":
+        return dataclasses.replace(config, n_way=n_way)
+    if n_way > config.n_way:
         raise ValueError(
-            f"the head of {path} was meta-trained for {config.n_way} classes, got --classes "
-            f"{outputs}: take a model with a head from prototypes, such as miniimagenet-4conv, or "
-            "train one with --head prototype."
+            f"the head of {path} was meta-trained for {config.n_way} classes, got {n_way}: take a "
+            "model with a head from prototypes, such as miniimagenet-4conv, or train one with "
+            "--head prototype."
         )
-    return dataclasses.replace(config, n_way=outputs)
+    return config
 
 
 def with_model(config: ImageConfig, path: str, model: str) -> ImageConfig:
@@ -158,36 +117,62 @@ def restore(
     return net, restored(meta, {**made, **tensors})
 
 
-def prepare(group: Group, config: EvaluateConfig) -> tuple[list[str], Callable[[int], TaskResult]]:
-    """The names of the layers, and what adapts the best model of a run to the task of a number."""
-    trained, best = group.from_first(lambda: load(config.run, config.model))
-    asked = {key: getattr(config, key) for key in ("n_way", "n_shot", "n_query")}
-    drawn = dataclasses.replace(trained, **{k: n for k, n in asked.items() if n is not None})
-    if trained.head == "prototype":
-        trained = dataclasses.replace(trained, n_way=drawn.n_way)
-    if drawn.n_way > trained.n_way:
+def restore_run(group: Group, asked: Asked) -> Restored:
+    """The best model of a run on pictures, or of the zoo, and tasks of unseen classes."""
+    config, best = group.from_first(lambda: load(asked.run, asked.model))
+    trained = with_outputs(config, asked.run, asked.n_way)
+    image = tuple(best.info["input"])
+    device = choose_device(asked.device, group.rank)
+    net, meta = restore(trained, best.tensors, image, device)
+    meta = meta.without_steps_below(asked.least_step)
+    channels = image[0]
+    return Restored(
+        trained,
+        net,
+        meta,
+        Sample(image, "uint8" if len(image) == 3 else "float32"),
+        best.info,
+        lambda group: unseen(asked, config, net, meta, image, device),
+        summarise,
+        (config.memory_budget, config.budget_accounting),
+        [SCALE] * channels,
+        [SHIFT] * channels,
+        {"n_shot": config.n_shot},
+        n_shot=config.n_shot,
+        shots=tuple(sorted({*SHOTS, config.n_shot})),
+        calibration_tasks=min(CALIBRATION_TASKS, config.val_tasks),
+    )
+
+
+def unseen(
+    asked: Asked,
+    trained: ImageConfig,
+    net: Network,
+    meta: Meta,
+    image: tuple[int, int, int],
+    device: torch.device,
+) -> Unseen:
+    """Tasks of the classes of a split, drawn as in the training but for what is asked."""
+    if asked.run in zoo.names() and not asked.data:
         raise ValueError(
-            f"the head of {config.run} has {trained.n_way} outputs, got --n-way {config.n_way}: "
-            "only a head from prototypes (--head prototype) takes more."
+            f"{asked.run} comes without the pictures that it was trained on: give --data."
         )
-    if config.split == "val" and config.seed == trained.seed:
+    told = {key: getattr(asked, key) for key in ("n_way", "n_shot", "n_query")}
+    drawn = dataclasses.replace(trained, **{k: n for k, n in told.items() if n is not None})
+    seed = SEED if asked.seed is None else asked.seed
+    if asked.split == "val" and seed == trained.seed:
         raise ValueError(
             f"the model was chosen on the validation tasks of seed {trained.seed}: "
             "give another --seed."
         )
-    device, image = choose_device(config.device, group.rank), tuple(best.info["input"])
-    images = open_for(drawn, config.split, config.data, image, fewer=config.n_way is None)
+    images = open_for(drawn, asked.split, asked.data, image, fewer=asked.n_way is None)
     drawn = fewer_ways(drawn, images)
-    net, meta = restore(trained, best.tensors, image, device)
-    meta = meta.without_steps_below(config.least_step)
-    loop = InnerLoop(net, trained.method_row(), batch=config.batch)
-    names = [layer.name for layer in net.layers]
-    return names, lambda i: evaluate_task(loop, meta, task(drawn, images, i, device, config.seed))
+    loop = InnerLoop(net, trained.method_row(), batch=asked.batch)
 
+    def one(i: int) -> Task:
+        return task(drawn, images, i, device, seed)
 
-def evaluate(group: Group, config: EvaluateConfig) -> tuple[list[str], Summary]:
-    """The names of the layers, and the summary over all tasks; each process takes its share."""
-    layers, result_of = prepare(group, config)
-    numbers = group.share(range(config.tasks or 5000))
-    shown = progress(numbers, "adapting", shown=group.rank == 0)
-    return layers, summarise(group.gather([result_of(i) for i in shown]))
+    def results(numbers: Sequence[int]) -> list[TaskResult]:
+        return [evaluate_task(loop, meta, one(i)) for i in numbers]
+
+    return Unseen(asked.tasks or TASKS, results, task=one)

@@ -13,13 +13,13 @@ from pmeta.network.backbones import FourConv, ResNet12, initialise
 from pmeta.network.layers import Network
 from pmeta.network.take_in import take_in
 from pmeta.training.config import ImageConfig
-from pmeta.training.evaluate import TaskResult, evaluate_task
 from pmeta.training.features import at_most, lowest_stage
 from pmeta.training.meta_learning import MetaLearning, schedule
 from pmeta.training.own.above import Above, above, fixed_weights, stage_number
 from pmeta.training.own.budget import Sample, arena_of, budget_bytes, budget_choice
 from pmeta.training.own.model import check_device, check_outputs, make_model
 from pmeta.training.pretraining.config import PretrainConfig
+from pmeta.training.results import TaskResult, evaluate_task
 from pmeta.training.run_folder import Run
 from pmeta.training.start import initial, start_from
 from pmeta.training.tasks.mixture import check_sizes, training_task

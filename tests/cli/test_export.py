@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import safetensors.torch
 import torch
 
 from pmeta import cli, device
@@ -97,16 +98,16 @@ def test_classes_that_cannot_be(
     run: Path, policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["export", str(run), "--classes", "1"]) == 2
-    assert capsys.readouterr().err == "pmeta: error: --classes must be from 2 to 65535, got 1.\n"
-    assert cli.main(["export", str(run), "--classes", "7"]) == 2
-    assert (
-        "was meta-trained for 5 classes, got --classes 7: take a model" in capsys.readouterr().err
+    assert capsys.readouterr().err == (
+        "pmeta: error: the classes of a task must be from 2 to 65535, got 1.\n"
     )
+    assert cli.main(["export", str(run), "--classes", "7"]) == 2
+    assert "was meta-trained for 5 classes, got 7: take a model" in capsys.readouterr().err
     out = tmp_path / "m.pmeta"
     assert cli.main(["export", str(run), "--classes", "5", "-o", str(out), "--quiet"]) == 0
     assert not device.load(out).repeated
     assert cli.main(["export", str(policy), "--classes", "3"]) == 2
-    assert "--classes are those of a classifier, and " in capsys.readouterr().err
+    assert "--classes has no meaning for a run on policies, which " in capsys.readouterr().err
 
 
 def test_a_policy_becomes_a_file(
@@ -158,7 +159,10 @@ def test_damaged_runs(
         refused(path, f"where {w} has the shape (")
         folder.save("best", {**without, w: best.tensors[w][:, :1]}, best.info)
         refused(path, ", 1): give one that was written for the same.")
-        folder.save("best", {**without, w: best.tensors[w] * float("nan")}, best.info)
+        broken = {**without, w: best.tensors[w] * float("nan")}
+        safetensors.torch.save_file(
+            broken, path / "best.safetensors", {"info": json.dumps(best.info)}
+        )
         refused(path, f"numbers of a checkpoint are finite, {w} of this one is not")
         (path / "config.json").write_text(
             json.dumps({**json.loads(settings), "inner_steps": "five"})
@@ -207,8 +211,8 @@ def test_steps_below_a_limit_take_no_memory(
     exported("all.pmeta", everything)
     arenas = [device.load(tmp_path / f"{n}.pmeta").arena_bytes for n in ("found", "all")]
     assert arenas[0] < arenas[1]
-    assert cli.main(["export", str(policy), "--least-step", "0.1"]) != 0
-    assert "--least-step is for models of pictures" in capsys.readouterr().err
+    assert cli.main(["export", str(policy), "--least-step", "1"]) == 2
+    assert "all step sizes are below 1" in capsys.readouterr().err
 
 
 def test_a_memory_budget(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,21 +1,25 @@
 """`pmeta reproduce`: everything at the smallest scale, then what the command says and refuses."""
 
+import dataclasses
 import json
 import re
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pmeta.cli import main
+from pmeta.kinds import pictures
 from pmeta.reproduce import evaluations
 from pmeta.reproduce.cells import NAMES, TABLES, TITLES, TRAININGS
 from pmeta.reproduce.config import choose
 from pmeta.training import workers
-from pmeta.training.restore import EvaluateConfig
+from pmeta.training.restored import Asked, Restored, Unseen
+from pmeta.training.workers import Group
 
 
 def told(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
@@ -142,32 +146,37 @@ def test_evaluations_that_were_stopped_go_on(
 ) -> None:
     run = str(out / "runs" / "4conv-1shot-pmeta")
     monkeypatch.setattr(evaluations, "PART", 2)
-    real, calls = evaluations.prepare, list[int]()
+    calls: list[int] = []
 
-    def counted(group: Any, config: EvaluateConfig) -> Any:
-        layers, result_of = real(group, config)
+    def counted(group: Group, asked: Asked) -> Restored:
+        restored = pictures.restore(group, asked)
 
-        def one(i: int) -> Any:
-            if len(calls) == 5:
-                raise KeyboardInterrupt
-            calls.append(i)
-            return result_of(i)
+        def unseen(group: Group) -> Unseen:
+            found = restored.unseen(group)
 
-        return layers, one
+            def results(numbers: Sequence[int]) -> list[Any]:
+                for i in numbers:
+                    if len(calls) == 5:
+                        raise KeyboardInterrupt
+                    calls.append(i)
+                return found.results(numbers)
 
-    monkeypatch.setattr(evaluations, "prepare", counted)
-    config, path = EvaluateConfig(run, tasks=6, n_query=1), tmp_path / "mini-test-batch1.json"
+            return dataclasses.replace(found, results=results)
+
+        return dataclasses.replace(restored, unseen=unseen)
+
+    config, path = Asked(run, tasks=6, n_query=1), tmp_path / "mini-test-batch1.json"
     with pytest.raises(KeyboardInterrupt):
-        workers.run(evaluations.evaluate_images, (config, path), 1)
+        workers.run(evaluations.evaluate_images, (counted, config, path), 1)
     assert (calls, path.exists()) == ([0, 1, 2, 3, 4], False)
     calls[:] = [0]  # so that it is not stopped again
-    workers.run(evaluations.evaluate_images, (config, path), 1)
+    workers.run(evaluations.evaluate_images, (counted, config, path), 1)
     assert calls == [0, 4, 5]
     stopped = json.loads(path.read_text())
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
     calls[:] = []
-    monkeypatch.setattr(evaluations, "prepare", real)
-    workers.run(evaluations.evaluate_images, (config, tmp_path / "whole.json"), 1)
+    args = pictures.restore, config, tmp_path / "whole.json"
+    workers.run(evaluations.evaluate_images, args, 1)
     whole = json.loads((tmp_path / "whole.json").read_text())
     assert {k: v for k, v in stopped.items() if k != "seconds"} == {
         k: v for k, v in whole.items() if k != "seconds"

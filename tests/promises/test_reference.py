@@ -16,7 +16,7 @@ from pmeta.cli import main
 from pmeta.device.description import Description
 from pmeta.method.outer import Schedule
 from pmeta.rl.evaluate import ReturnSummary
-from pmeta.training.evaluate import Summary
+from pmeta.training.results import Summary
 
 TEXT = (Path(__file__).parents[2] / "docs/reference/python.md").read_text(encoding="utf-8")
 SIGNATURES = dict(re.findall(r"^\| `(?:pmeta)?([.\w]+)\((.*?)\)` \|", TEXT, re.M))

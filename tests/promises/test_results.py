@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pmeta.paper import ADAPTATION, TABLE2, TABLE3
-from pmeta.training.evaluate import ci95
+from pmeta.training.results import ci95
 
 FOLDER = Path(__file__).parents[2] / "docs" / "results"
 SECTION = (FOLDER / "README.md").read_text().split("### Which of the paper's claims hold", 1)[1]

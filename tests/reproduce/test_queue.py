@@ -13,7 +13,7 @@ from pmeta.reproduce import evaluations, figure5, queue
 from pmeta.reproduce.cells import TABLES, TRAININGS
 from pmeta.reproduce.data import Dataset
 from pmeta.reproduce.queue import Job, Options
-from pmeta.training.restore import EvaluateConfig
+from pmeta.training.restored import Asked
 from pmeta.training.run_folder import BusyError, Run, write_json
 
 MINI = Dataset("/data/mini", "MiniImageNet", "val")
@@ -31,7 +31,7 @@ class Fakes:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.done: list[str] = []
-        self.evaluated: list[EvaluateConfig] = []
+        self.evaluated: list[Asked] = []
         self.drawn: list[str] = []
         self.trouble: dict[str, BaseException] = {}
         monkeypatch.setattr(queue.kinds, "train", self.train)
@@ -42,7 +42,7 @@ class Fakes:
         monkeypatch.setattr(
             evaluations,
             "evaluate_policy",
-            lambda group, run, tasks, path: self.evaluate(group, None, path),
+            lambda group, restore, asked, path: self.evaluate(group, restore, None, path),
         )
         monkeypatch.setattr(figure5, "measure", self.measure)
 
@@ -59,7 +59,7 @@ class Fakes:
                 (run.path / f"{name}.safetensors").touch()
                 write_json(run.path / f"{name}.json", {"tasks": config.tasks})
 
-    def evaluate(self, group: Any, config: Any, path: Path) -> None:
+    def evaluate(self, group: Any, restore: Any, config: Any, path: Path) -> None:
         self.note(f"evaluate {path.parent.parent.name} {path.stem}")
         self.evaluated.append(config)
         path.parent.mkdir(exist_ok=True)
@@ -67,11 +67,11 @@ class Fakes:
             path, {"tasks": config.tasks if config else 1000, "seconds": 2.0, "accuracies": []}
         )
 
-    def measure(self, group: Any, run: str, split: str, tasks: int) -> None:
-        self.note(f"figure5 {Path(run).name}")
-        path = figure5.path_of(Path(run), split)
+    def measure(self, group: Any, restore: Any, asked: Asked) -> None:
+        self.note(f"figure5 {Path(asked.run).name}")
+        path = figure5.path_of(Path(asked.run), asked.split)
         path.parent.mkdir(exist_ok=True)
-        write_json(path, {"eval_tasks": tasks})
+        write_json(path, {"eval_tasks": asked.tasks})
 
 
 @pytest.fixture
@@ -130,7 +130,7 @@ def test_an_evaluation_has_its_own_data_and_queries(tmp_path: Path, fakes: Fakes
     work(cells, dataclasses.replace(options, datasets={"mini": MINI, "cub": CUB}))
     run = tmp_path / "runs" / "4conv-1shot-pmeta"
     assert Run(run).config()["n_query"] == 3
-    mini = EvaluateConfig(str(run), MINI.root, "val", tasks=4, batch=2, n_query=15)
+    mini = Asked(str(run), MINI.root, split="val", tasks=4, batch=2, n_query=15, seed=1)
     assert fakes.evaluated == [mini, dataclasses.replace(mini, data=CUB.root, split="test")]
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from pmeta.cli.device import adapt, predict
+from pmeta.cli.export import export_run
 from pmeta.kinds import train
-from pmeta.sensors.restore import export_run
 from pmeta.training.workers import Group
 from tests.helpers.recordings import write_people
 from tests.sensors.test_train import TINY

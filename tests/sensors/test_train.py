@@ -13,17 +13,19 @@ import torch
 import pmeta.sensors.train as module
 from pmeta.base.errors import DivergedError
 from pmeta.cli import main
+from pmeta.cli.export import export_run
 from pmeta.data.recordings.windows import Windowing
 from pmeta.device.binding import DeviceModel
 from pmeta.device.model_file import temperatures
-from pmeta.kinds import train
+from pmeta.kinds import recordings, train
 from pmeta.method.inner import InnerLoop
 from pmeta.sensors.config import SensorConfig
-from pmeta.sensors.people import evaluate
-from pmeta.sensors.restore import export_run, load
+from pmeta.sensors.evaluate import PeopleSummary
+from pmeta.sensors.restore import load
 from pmeta.sensors.sets import fitted, read_all, split_people, window_set
 from pmeta.sensors.tasks import personal_task
 from pmeta.sensors.train import open_data
+from pmeta.training.restored import Asked, evaluate
 from pmeta.training.run_folder import Run
 from pmeta.training.workers import Group
 from tests.helpers.recordings import ACTIVITIES, write_people
@@ -112,7 +114,11 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(
 
 
 def test_evaluation_by_device(run: SensorConfig) -> None:
-    scores = evaluate(Group(), run.out, "", "test", 2, None, 1)
+    layers, summary = evaluate(Group(), recordings.restore, Asked(run.out, tasks=2))
+    assert isinstance(summary, PeopleSummary)
+    assert layers[0] == "conv1"
+    assert summary.memory_mb > 0
+    scores = summary.devices
     assert set(scores) == {"phone", "watch"}
     assert all(0 <= s.after <= 100 and s.people == 1 for s in scores.values())
     assert scores["phone"].gain == pytest.approx(scores["phone"].after - scores["phone"].before)

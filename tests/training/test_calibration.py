@@ -44,7 +44,7 @@ def test_the_error_by_hand() -> None:
 def test_each_half_of_the_tasks_is_measured_with_the_temperature_of_the_other() -> None:
     import torch
 
-    from pmeta.training.evaluate import TaskResult
+    from pmeta.training.results import TaskResult
 
     def task(t: float) -> TaskResult:
         scores, labels = drawn(t, 4000)

@@ -24,13 +24,13 @@ import pmeta.training.trainer
 from pmeta.base.errors import WorkerDiedError
 from pmeta.cli.export import export_run
 from pmeta.data.tasks import ImageSet, Task
-from pmeta.kinds import train
+from pmeta.kinds import pictures, train
 from pmeta.method.inner import InnerLoop
 from pmeta.training import workers
 from pmeta.training.config import ImageConfig
-from pmeta.training.evaluate import TaskResult
 from pmeta.training.meta_learning import schedule
-from pmeta.training.restore import EvaluateConfig, evaluate
+from pmeta.training.restored import Asked, evaluate
+from pmeta.training.results import TaskResult
 from pmeta.training.run_folder import Run
 from pmeta.training.train import build, fewer_ways, training_loop
 from pmeta.training.workers import Group
@@ -305,7 +305,9 @@ def test_tasks_that_are_not_finite_are_skipped_counted_and_shown(
         "  1 tasks skipped",
         "  3 tasks skipped",
         "  3 tasks skipped",
+        "",
     ]
+    assert lines[-1].startswith("3 of 12 tasks were skipped, since their loss")
     found = outcome(tmp_path)
     assert all(t.isfinite().all() for t in found["last"].values())
     assert int(found["last"]["steps"]) == 5
@@ -417,7 +419,7 @@ def test_a_memory_budget_is_kept_on_every_task(tmp_path: Path, method: str) -> N
         freeze_below=0.0,
     )
     train(Group(), config)
-    _, summary = evaluate(Group(), EvaluateConfig(str(tmp_path), tasks=5))
+    _, summary = evaluate(Group(), pictures.restore, Asked(str(tmp_path), tasks=5))
     assert 0.03 < summary.worst_exact_memory_mb <= 0.05  # all layers would take 0.06
 
 

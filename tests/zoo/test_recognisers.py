@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from pmeta import cli, device, zoo
+from pmeta.cli.export import export_run
 from pmeta.data.recordings.files import read_recordings
 from pmeta.device.model_file import temperatures
 from pmeta.method.inner import InnerLoop
-from pmeta.sensors.restore import export_run, load
+from pmeta.sensors.restore import load
 
 NAMES = zoo.recognisers()
 

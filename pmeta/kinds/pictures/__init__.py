@@ -6,12 +6,25 @@ from pmeta.training.config import NAMED, ImageConfig
 from pmeta.training.figures import CLASSIFIER as FIGURES
 
 if TYPE_CHECKING:
+    from pmeta.training.restored import Asked, Restored
     from pmeta.training.run_folder import Run
     from pmeta.training.trainer import Training
     from pmeta.training.workers import Group
 
-__all__ = ["FIGURES", "NAMED", "Config", "training"]
+__all__ = ["FIGURES", "NAMED", "TAKES", "Config", "restore", "training"]
 Config = ImageConfig
+TAKES = {
+    "evaluate": (
+        "data", "split", "tasks", "batch", "n_way", "n_shot", "n_query", "least_step", "model",
+        "seed", "device",
+    ),
+    "calibrate": ("data", "tasks", "n_query", "model", "seed", "device"),
+    "export": (
+        "batch", "model", "classes", "float32", "memory_budget", "least_step", "constants",
+        "frontier",
+    ),
+}  # fmt: skip
+OTHERWISE: dict[str, str] = {}
 
 
 def training(group: "Group", run: "Run", config: ImageConfig) -> "Training":
@@ -19,3 +32,10 @@ def training(group: "Group", run: "Run", config: ImageConfig) -> "Training":
     from pmeta.training.train import training
 
     return training(group, run, config)
+
+
+def restore(group: "Group", asked: "Asked") -> "Restored":
+    """The best model of a run, and unseen tasks."""
+    from pmeta.training.restore import restore_run
+
+    return restore_run(group, asked)

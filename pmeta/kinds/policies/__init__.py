@@ -6,12 +6,20 @@ from pmeta.rl.config import NAMED, RLConfig
 from pmeta.rl.figures import FIGURES
 
 if TYPE_CHECKING:
+    from pmeta.training.restored import Asked, Restored
     from pmeta.training.run_folder import Run
     from pmeta.training.trainer import Training
     from pmeta.training.workers import Group
 
-__all__ = ["FIGURES", "NAMED", "Config", "training"]
+__all__ = ["FIGURES", "NAMED", "TAKES", "Config", "restore", "training"]
 Config = RLConfig
+TAKES = {
+    "evaluate": ("tasks", "batch", "least_step", "seed", "render"),
+    "export": ("batch", "memory_budget", "least_step", "constants", "frontier"),
+}
+OTHERWISE = {
+    "calibrate": "certainty is of a classifier, and {run} is a policy: leave this step out.",
+}
 
 
 def training(group: "Group", run: "Run", config: RLConfig) -> "Training":
@@ -19,3 +27,10 @@ def training(group: "Group", run: "Run", config: RLConfig) -> "Training":
     from pmeta.rl.train import training
 
     return training(group, run, config)
+
+
+def restore(group: "Group", asked: "Asked") -> "Restored":
+    """The best model of a run, and unseen tasks."""
+    from pmeta.rl.restore import restore_run
+
+    return restore_run(group, asked)

@@ -6,12 +6,19 @@ from pmeta.sensors.config import NAMED, SensorConfig
 from pmeta.training.figures import CLASSIFIER as FIGURES
 
 if TYPE_CHECKING:
+    from pmeta.training.restored import Asked, Restored
     from pmeta.training.run_folder import Run
     from pmeta.training.trainer import Training
     from pmeta.training.workers import Group
 
-__all__ = ["FIGURES", "NAMED", "Config", "training"]
+__all__ = ["FIGURES", "NAMED", "TAKES", "Config", "restore", "training"]
 Config = SensorConfig
+TAKES = {
+    "evaluate": ("data", "split", "tasks", "batch", "n_shot", "least_step", "seed"),
+    "calibrate": ("data", "tasks", "seed"),
+    "export": ("batch", "memory_budget", "least_step", "constants", "frontier"),
+}
+OTHERWISE: dict[str, str] = {}
 
 
 def training(group: "Group", run: "Run", config: SensorConfig) -> "Training":
@@ -19,3 +26,10 @@ def training(group: "Group", run: "Run", config: SensorConfig) -> "Training":
     from pmeta.sensors.train import training
 
     return training(group, run, config)
+
+
+def restore(group: "Group", asked: "Asked") -> "Restored":
+    """The best model of a run, and unseen tasks."""
+    from pmeta.sensors.restore import restore_run
+
+    return restore_run(group, asked)

@@ -13,17 +13,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pmeta.base.progress import progress
-from pmeta.training.evaluate import TaskResult
-from pmeta.training.restore import EvaluateConfig, load, prepare
+from pmeta.training.restored import Asked, Restore, all_results
+from pmeta.training.results import TaskResult
 from pmeta.training.run_folder import open_run
 from pmeta.training.workers import Group
 
 BINS = 15
-SHOTS = (1, 2, 5)
-"""Support samples of a class that are measured, besides those of the training."""
-TASKS = 100
-"""Of each number of support samples."""
 LOWEST, HIGHEST = 0.05, 20.0
 """Of a temperature."""
 
@@ -47,24 +42,27 @@ class Bin:
     accuracy: float
 
 
-def calibrate(group: Group, config: EvaluateConfig) -> dict[str, Any]:
+def calibrate(group: Group, restore: Restore, asked: Asked) -> dict[str, Any]:
     """Temperatures of the best model of a run, and how well they fit, as plain values.
 
-    `config.tasks` tasks of the validation classes, at least 2, for each number of samples."""
-    trained, best = group.from_first(lambda: load(config.run, config.model))
+    `asked.tasks` tasks of the validation, at least 2, for each number of samples."""
+    seed = restore(group, asked).config.seed + 1 if asked.seed is None else asked.seed
+    asked = dataclasses.replace(asked, split="val", seed=seed)
+    first = restore(group, asked)
+    tasks = asked.tasks or first.calibration_tasks
     found = []
-    for n in sorted({*SHOTS, trained.n_shot}):
+    for n in first.shots:
+        restored = restore(group, dataclasses.replace(asked, tasks=tasks, n_shot=n))
         try:
-            _, result_of = prepare(group, dataclasses.replace(config, n_shot=n))
+            unseen = restored.unseen(group)
         except ValueError:
-            if n <= trained.n_shot:
+            if n <= first.n_shot:
                 raise
-            continue  # classes with too few pictures for that
-        numbers = group.share(range(config.tasks or TASKS))
-        shown = progress(numbers, f"calibrating, {n} samples a class", shown=group.rank == 0)
-        found.append({"n_shot": n, **measured(group.gather([result_of(i) for i in shown]))})
-    asked = {"split": config.split, "tasks": config.tasks or TASKS, "seed": config.seed}
-    return {**asked, "best": best.info["tasks"], **by_shots(found)}
+            continue  # classes with too few samples for that
+        results = all_results(group, unseen, f"calibrating, {n} samples a class")
+        found.append({"n_shot": n, **measured(results)})
+    known = {"split": "val", "tasks": tasks, "seed": seed, "best": first.info["tasks"]}
+    return {**known, **by_shots(found)}
 
 
 def by_shots(found: list[dict[str, Any]]) -> dict[str, Any]:

@@ -9,8 +9,14 @@ if TYPE_CHECKING:
     from pmeta.training.trainer import Training
     from pmeta.training.workers import Group
 
-__all__ = ["NAMED", "Config", "training"]
+__all__ = ["NAMED", "OTHERWISE", "TAKES", "Config", "training"]
 Config = PretrainConfig
+TAKES: dict[str, tuple[str, ...]] = {}
+OTHERWISE = dict.fromkeys(
+    ("evaluate", "calibrate", "export"),
+    "{run} is a pre-training, which cannot be adapted yet: pmeta train NAME --init {run} goes on "
+    "from it.",
+)
 
 
 def training(group: "Group", run: "Run", config: PretrainConfig) -> "Training":

@@ -1,4 +1,4 @@
-"""Unseen tasks (Sec. 4.1): accuracy with CI95, and what adapting to each of them really cost."""
+"""Results of unseen tasks (Sec. 4.1): accuracy with CI95, and what adapting to each really cost."""
 
 import functools
 import math
@@ -147,6 +147,10 @@ class CostSummary:
     update_ratios: list[list[float]]
     """Mean over tasks, a row for each step, a column for each layer."""
 
+    def words(self) -> list[str]:
+        """What an evaluation found, the most important line first."""
+        return []
+
 
 @dataclass(frozen=True)
 class Summary(CostSummary):
@@ -159,6 +163,12 @@ class Summary(CostSummary):
     loss: float = math.nan
     """Mean over the queries of all tasks."""
     loss_ci95: float = math.nan
+
+    def words(self) -> list[str]:
+        """What an evaluation found."""
+        if math.isnan(self.accuracy):
+            return [f"loss {self.loss:.4f} ± {self.loss_ci95:.4f} on {self.tasks} tasks"]
+        return [f"accuracy {self.accuracy:.2f} ± {self.ci95:.2f} % on {self.tasks} tasks"]
 
 
 def summarise(results: Iterable[TaskResult]) -> Summary:
@@ -180,6 +190,11 @@ def ci95(values: Tensor, unit: float = 1) -> float:
     """1.96 std / sqrt(n), in `unit`s; nan of a single value."""
     spread = float(values.std()) if len(values) > 1 else float("nan")
     return unit * 1.96 * spread / len(values) ** 0.5
+
+
+def mean_ci95(values: Tensor) -> tuple[float, float]:
+    """The mean and its interval."""
+    return float(values.mean()), ci95(values)
 
 
 def cost_of_tasks(results: Sequence[Any]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from pmeta.method.methods import METHODS, Method
 from pmeta.method.step_sizes import updated_layers
 from pmeta.network.layers import Network
 from pmeta.training.config import ImageConfig
-from pmeta.training.evaluate import (
+from pmeta.training.results import (
     Summary,
     TaskResult,
     evaluate_task,
@@ -269,7 +269,7 @@ def test_batches_and_shots(run: Path, capsys: pytest.CaptureFixture[str]) -> Non
 def test_the_table_of_the_command(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", str(run), "--tasks", "2", "--split", "val", "--workers", "1"]) == 0
     out = capsys.readouterr().out
-    assert re.search(r"accuracy \d+\.\d\d ± \d+\.\d\d % on 2 tasks \(val\)", out)
+    assert re.search(r"accuracy \d+\.\d\d ± \d+\.\d\d % on 2 tasks", out)
     assert all(
         words in out
         for words in (
@@ -320,8 +320,8 @@ def test_mistakes(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     )
     assert (
         refused(capsys, run, "--n-way", 6)
-        == f"the head of {run} has 5 outputs, got --n-way 6: only a head from prototypes "
-        "(--head prototype) takes more."
+        == f"the head of {run} was meta-trained for 5 classes, got 6: take a model with a head "
+        "from prototypes, such as miniimagenet-4conv, or train one with --head prototype."
     )
     seed = "the model was chosen on the validation tasks of seed 0: give another --seed."
     assert refused(capsys, run, "--split", "val", "--seed", 0) == seed
