@@ -15,9 +15,9 @@ from pmeta.method.learned import init_meta
 from pmeta.method.methods import METHODS
 from pmeta.network.take_in import take_in
 from pmeta.training.config import ImageConfig
-from pmeta.training.evaluate import evaluate_task
 from pmeta.training.features import cache_features
 from pmeta.training.own.model import check_device, check_outputs, make_model
+from pmeta.training.results import evaluate_task
 from pmeta.training.train import build
 
 CODE = """
