@@ -21,6 +21,10 @@ MAX_BYTES = 2**30
 """A larger file is no recording to learn from: it is refused, not read whole."""
 
 
+LARGEST = np.float64(np.finfo(np.float32).max)
+"""Values are kept as float32: what is larger would be infinite."""
+
+
 class RecordingError(ValueError):
     """A file that is no recording, with its name and line."""
 
@@ -142,8 +146,8 @@ def _rows(path: Path, rows: Iterator[list[str]]) -> Recording:
     if not values:
         raise RecordingError(f"{path} has no rows below its header: remove the file.")
     table = np.array(values, np.float64)  # (n, C) or (n, C + 1)
-    for at in np.argwhere(~np.isfinite(table))[:1].tolist():
-        _number(path, lines[at[0]], header[wanted[at[1]]], "nan")
+    for row, column in np.argwhere(~(np.abs(table) <= LARGEST))[:1].tolist():
+        _number(path, lines[row], header[wanted[column]], f"{table[row, column]:g}")
     seconds = None if time is None else table[:, -1] * TIMES[header[time]]
     return Recording(
         str(path),
@@ -175,10 +179,10 @@ def _number(path: Path, line: int, column: str, text: str) -> float:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not math.isfinite(value):
+    if not abs(value) <= LARGEST:
         raise RecordingError(
-            f"{path} line {line}: {column} must be a finite number, got {text[:40]!r}: mend or "
-            "remove the row."
+            f"{path} line {line}: {column} must be a finite number, got {text[:40]!r} (the largest "
+            f"is {LARGEST:.2g}): mend or remove the row."
         )
     return value
 
@@ -235,12 +239,27 @@ def _checked_arrays(path: Path) -> dict[str, np.ndarray]:
     if x is None or x.ndim != 2 or x.dtype.kind not in "fiu" or 0 in x.shape:
         found = "nothing" if x is None else f"{x.dtype} of shape {x.shape}"
         raise RecordingError(f"{path}: x has the rows of a recording, (n, C) numbers, got {found}.")
-    if not np.isfinite(x).all():
-        row = int(np.flatnonzero(~np.isfinite(x).all(1))[0])
-        raise RecordingError(f"{path} row {row}: x must be finite: mend or remove the row.")
+    _check_numbers(path, "x", x)
     for name in ("y", "time", "group"):
         if name in arrays and arrays[name].shape != (len(x),):
             raise RecordingError(
                 f"{path}: {name} has one entry a row of x, {len(x)}, got {arrays[name].shape}."
             )
+    if "time" in arrays:
+        _check_numbers(path, "time", arrays["time"])
     return arrays
+
+
+def _check_numbers(path: Path, name: str, values: np.ndarray) -> None:
+    """Raise RecordingError unless all are numbers that are finite in float32."""
+    if values.dtype.kind not in "fiu":
+        raise RecordingError(
+            f"{path}: {name} holds numbers (of time: seconds), got {values.dtype}: convert it."
+        )
+    bad = ~(np.abs(values) <= LARGEST)
+    if bad.any():
+        at = tuple(np.argwhere(bad)[0].tolist())
+        raise RecordingError(
+            f"{path} row {at[0]}: {name} must be finite, got {values[at]} (the largest number is "
+            f"{LARGEST:.2g}): mend or remove the row."
+        )

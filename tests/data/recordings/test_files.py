@@ -48,6 +48,8 @@ def test_columns_are_chosen_in_order(tmp_path: Path) -> None:
         ("x,time\n1,0\n2,0.01\n3,2.5\n", "line 4: a gap in time of 2.49 s"),
         ("x,time\n1,0\n2,0.01\n3,0\n", "line 4: time goes back by 0.01 s"),
         ("x,time\n1,0\n\n2,0.01\n3,0\n", "line 5: time goes back by 0.01 s"),
+        ("x,label\n1,a\n-1e39,b\n", "line 3: x must be a finite number, got '-1e+39' (the largest"),
+        ("x,time\n1,0\n2,nan\n", "line 3: time must be a finite number, got 'nan'"),
         ("x\n1\n\nnan\n", "line 4: x must be a finite number"),
         ("x,time\n1,5\n2,5\n", "no two rows at different times"),
         ("x,time\n", "no rows below its header"),
@@ -92,6 +94,9 @@ def test_arrays(tmp_path: Path) -> None:
         ({"y": np.ones(3)}, "x has the rows of a recording, .* got nothing"),
         ({"x": np.ones((2, 2, 2))}, r"got float64 of shape \(2, 2, 2\)"),
         ({"x": np.array([[1.0], [np.inf]])}, "row 1: x must be finite"),
+        ({"x": np.array([[1.0], [1e39]])}, r"row 1: x must be finite, got 1e\+39 \(the largest"),
+        ({"x": np.ones((2, 1)), "time": np.array(["0", "1"])}, "time holds numbers .* got <U1"),
+        ({"x": np.ones((2, 1)), "time": np.array([0, 1], "M8[s]")}, "time holds numbers"),
         ({"x": np.ones((3, 1)), "y": np.ones(2)}, "y has one entry a row of x, 3"),
         ({"x": np.ones((3, 1)), "group": np.ones(2)}, "group has one entry a row of x, 3"),
         ({"x": np.ones((3, 1)), "time": np.array([0, 0.1, 9])}, "row 2: a gap in time of 8.9 s"),
@@ -106,6 +111,24 @@ def test_arrays_that_do_not_fit(
     np.savez(path, **arrays)  # type: ignore[arg-type]
     with pytest.raises(RecordingError, match=message):
         read_recordings(path, tmp_path)
+
+
+@pytest.mark.parametrize("row", [0, 2, 3, 5])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_time_that_is_none_hides_no_gap(tmp_path: Path, row: int, value: float) -> None:
+    time = np.array([0, 0.1, 0.2, 60, 60.1, 60.2])
+    time[row] = value
+    np.savez(tmp_path / "a.npz", x=np.ones((6, 1)), time=time)
+    with pytest.raises(RecordingError, match=f"a.npz row {row}: time must be finite, got {value}"):
+        read_recordings(tmp_path / "a.npz", tmp_path)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int64, np.uint8])
+def test_numbers_of_any_size_are_read(tmp_path: Path, dtype: type) -> None:
+    most = np.finfo(np.float32).max if dtype == np.float64 else np.ones(1, dtype)[0] * 100
+    np.save(tmp_path / "a.npy", np.full((2, 1), most, dtype))
+    [r] = read_recordings(tmp_path / "a.npy", tmp_path)
+    assert np.isfinite(r.values).all()
 
 
 def test_a_group_for_each_row_of_an_array(tmp_path: Path) -> None:
