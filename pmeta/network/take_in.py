@@ -123,14 +123,18 @@ def _refuse_compiled(name: str, m: nn.Module) -> None:
 
 
 def _refuse_mixed_samples(model: nn.Module, example: Tensor) -> None:
-    """Compare the output of one sample alone with that of the same in a batch of two."""
+    """Compare the output of one sample alone with that of the same in batches of two."""
     two = torch.stack([torch.zeros_like(example[0]), torch.ones_like(example[0])])
+    pairs = [two]
     if example.is_floating_point():
-        numbers = torch.randn(two.shape, generator=torch.Generator().manual_seed(0))
-        two = numbers.to(two)
+        numbers = torch.randn(two.shape, generator=torch.Generator().manual_seed(0)).to(two)
+        pairs = [numbers, torch.stack([numbers[0], -10 * numbers[0]])]  # whose sum changes sign
     with torch.no_grad(), evaluating(model):
-        alone, both = (tree_leaves(model(x)) for x in (two[:1], two))
-    for a, b in zip(alone, both, strict=True):
+        alone = tree_leaves(model(pairs[0][:1]))
+        compared = [
+            ab for pair in pairs for ab in zip(alone, tree_leaves(model(pair)), strict=True)
+        ]
+    for a, b in compared:
         if isinstance(a, Tensor) and not _is_first_of(a, b):
             raise ValueError(
                 "a sample is adapted to alone, so that its output must not depend on the others of "

@@ -25,6 +25,8 @@ NAMES = {
     "view": "view _unsafe_view reshape flatten clone permute transpose t squeeze unsqueeze expand "
     "cat stack split split_with_sizes unbind slice select constant_pad_nd",
 }
+READS = ("_local_scalar_dense", "equal", "allclose")
+"""What bool(x), x.item(), torch.equal and their like call."""
 KINDS = {name: kind for kind, names in NAMES.items() for name in names.split()}
 
 
@@ -73,8 +75,13 @@ class _Tracer:
         self._refuse_owned(tensors)
         made = [y for y in tree_leaves(out) if isinstance(y, Tensor)]
         known = [a for a in tensors if id(a) in self.made_by]
+        name = func.overloadpacket.__name__
+        if known and name in READS:
+            raise ValueError(
+                "a forward pass takes the same path for all samples, but this one reads a number "
+                "that depends on its input, as `if x.sum() > 0` does: choose with torch.where."
+            )
         if known and made:
-            name = func.overloadpacket.__name__
             kind = KINDS.get(name, "other")
             window = _window(name, args) if kind == "maxpool" else ()
             self._append(

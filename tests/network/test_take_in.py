@@ -408,6 +408,42 @@ def test_a_model_that_mixes_samples_is_refused(how: str) -> None:
     assert take_in(Mixes("none"), torch.zeros(1, 4)).layers
 
 
+class Chooses(nn.Module):
+    """A forward pass whose path depends on values."""
+
+    def __init__(self, how: str):
+        super().__init__()
+        self.fc1, self.fc2, self.how = nn.Linear(4, 6), nn.Linear(6, 3), how
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.fc1(x)
+        on = {
+            "if": lambda: x.sum() > 0,
+            "of a layer": lambda: y.max() > y.mean(),
+            "item": lambda: x.abs().max().item() > 1,
+            "equal": lambda: torch.equal(x, x.abs()),
+            "all close": lambda: torch.allclose(x, y[:, :4]),
+            "numpy": lambda: x.detach().numpy().sum() > 0,
+            "shape": lambda: x.shape[1] > 3,
+        }[self.how]()
+        return self.fc2(2 * y if on else y)
+
+
+@pytest.mark.parametrize("how", ["if", "of a layer", "item", "equal", "all close"])
+def test_a_path_that_depends_on_values_is_refused(how: str) -> None:
+    with pytest.raises(ValueError, match=r"takes the same path for all samples, .* torch.where\.$"):
+        take_in(Chooses(how), torch.zeros(1, 4))
+
+
+def test_a_path_that_numpy_chooses_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"but Chooses gives it another"):
+        take_in(Chooses("numpy"), torch.zeros(1, 4))
+
+
+def test_a_path_that_every_sample_takes_is_none_of_that() -> None:
+    assert take_in(Chooses("shape"), torch.zeros(1, 4)).layers
+
+
 def test_a_squeezed_output_is_no_mixture() -> None:
     """A sample alone has a row where two have a matrix; an export refuses that, with its reason."""
     model = nn.Sequential(nn.Conv2d(3, 5, 4), Squeezed())
