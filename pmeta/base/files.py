@@ -8,6 +8,7 @@ import os
 import secrets
 import stat
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -33,6 +34,21 @@ def write_atomically(path: Path, data: bytes) -> None:
     """Put a whole file in place of the old one, or leave the old one.
 
     Of processes that write the same file the last wins, with a whole file."""
+    with _part_with(path, data) as part:
+        os.replace(part, path)
+        drop_left_parts(path)
+
+
+def check_can_write(path: Path) -> None:
+    """Raise ValueError now where a file could not be written after long work: its folder is not
+    there, is not to be written, or is full."""
+    with _part_with(path, bytes(4096)):
+        pass
+
+
+@contextlib.contextmanager
+def _part_with(path: Path, data: bytes) -> Iterator[Path]:
+    """An unfinished file for `path`, on the disk; it is removed unless it is put in its place."""
     try:
         _check_place(path)
         part = new_part(path)
@@ -41,12 +57,10 @@ def write_atomically(path: Path, data: bytes) -> None:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(part, path)
-        except BaseException:  # Ctrl-C too
+            yield part
+        finally:  # after Ctrl-C too
             with contextlib.suppress(OSError):
                 part.unlink()
-            raise
-        drop_left_parts(path)
     except OSError as error:
         raise cannot_write(path, error) from None
 
@@ -146,10 +160,3 @@ def cannot_write(path: Path, error: OSError) -> ValueError:
     if error.errno == errno.ELOOP:
         why, way_out = "it is a link, which may lead anywhere", "remove it"
     return ValueError(f"cannot write {path} ({why}): {way_out}, or choose another place.")
-
-
-def check_folder_of(path: Path) -> None:
-    """The folder of a file that is written after long work is there now."""
-    if not path.parent.is_dir():
-        error = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-        raise cannot_write(path, error)

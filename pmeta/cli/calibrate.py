@@ -11,6 +11,7 @@ from rich.table import Table
 
 from pmeta import kinds, zoo
 from pmeta.base.console import Console
+from pmeta.base.files import check_can_write
 from pmeta.training import workers
 from pmeta.training.calibration import calibrate
 from pmeta.training.restored import Asked
@@ -59,14 +60,15 @@ def main(argv: list[str]) -> None:
     if config.run in zoo.names():
         raise ValueError(f"{config.run} ships with its temperatures: pmeta zoo shows them.")
     restore = kinds.reading("calibrate", config, config.run).restore
+    check_can_write(Path(config.run) / "calibration.json")  # now, and not after the work
     count = config.workers or workers.default_workers()
     found = workers.run(calibrate, (restore, config.asked()), count)
     if workers.is_first():
-        keep(config.run, found)
         if config.json:
             print(json.dumps(found))
         else:
             show(found)
+        keep(config.run, found)  # last: what was found is shown in any case
 
 
 def keep(run: str, found: dict[str, Any]) -> None:

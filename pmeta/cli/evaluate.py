@@ -11,6 +11,7 @@ from rich.table import Table
 
 from pmeta import kinds, zoo
 from pmeta.base.console import Console
+from pmeta.base.files import check_can_write
 from pmeta.training import workers
 from pmeta.training.restored import Asked, evaluate
 from pmeta.training.results import CostSummary
@@ -21,6 +22,8 @@ def main(argv: list[str]) -> None:
     """Run the command."""
     asked = tyro.cli(Asked, args=argv, prog="pmeta evaluate", description=Asked.__doc__)
     restore = kinds.reading("evaluate", asked, asked.run).restore
+    if asked.run not in zoo.names():  # now, and not after the work
+        check_can_write(Path(asked.run) / "evaluation.json")
     count = asked.workers or workers.default_workers()
     layers, summary = workers.run(evaluate, (restore, asked), count)
     if workers.is_first():
@@ -29,7 +32,7 @@ def main(argv: list[str]) -> None:
             print(json.dumps(found))
         else:
             show(layers, summary)
-        keep(asked, found)
+        keep(asked, found)  # last: what was found is shown in any case
 
 
 def values(asked: Asked, layers: list[str], summary: CostSummary) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pmeta.base.files import lock, write_atomically
+from pmeta.base.files import check_can_write, lock, write_atomically
 
 
 def error_of(function: Any, *args: Any) -> str:
@@ -107,6 +107,21 @@ def test_what_a_killed_writer_left_is_removed_later(tmp_path: Path) -> None:
         os.utime(left, (time.time() - 4000,) * 2)
     write_atomically(tmp_path / "file", b"new")
     assert {p.name for p in tmp_path.iterdir()} == {"file", young.name, other.name}
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_look_whether_a_file_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: bool
+) -> None:
+    (tmp_path / "file").write_bytes(b"old")
+    assert "make its folder" in error_of(check_can_write, tmp_path / "no" / "file")
+    assert "Is a directory" in error_of(check_can_write, tmp_path)
+    if broken:
+        monkeypatch.setattr(os, "fsync", fail)
+        assert "No space left on device" in error_of(check_can_write, tmp_path / "file")
+    else:
+        check_can_write(tmp_path / "file")
+    assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [("file", b"old")]
 
 
 def test_a_lock_keeps_others_out_and_the_file_as_it_is(tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
 """Unseen tasks: figures by hand, by brute force, and of data sets of other shapes."""
 
 import dataclasses
+import errno
 import json
 import math
+import os
 import re
 import shutil
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 import torch
 from PIL import Image
 
+import pmeta.training.workers
 from pmeta.cli import main
 from pmeta.cost.adaptation import cost
 from pmeta.cost.macs import macs
@@ -257,6 +260,39 @@ def test_json_of_the_command(run: Path, capsys: pytest.CaptureFixture[str]) -> N
     ]
     assert len(set(seeds)) > 1
     assert evaluated(capsys, run, "--tasks", 1)["ci95"] is None  # JSON has no nan
+
+
+def full(*args: Any) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("command", ["evaluate", "calibrate"])
+def test_a_full_disk_is_told_before_the_work(
+    command: str,
+    run: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(pmeta.training.workers, "run", None)  # nothing is computed
+    before = sorted(run.iterdir())
+    assert main([command, str(run)]) == 2
+    assert re.search(r"cannot write .*\.json \(No space left on device\)", capsys.readouterr().err)
+    assert sorted(run.iterdir()) == before
+
+
+@pytest.mark.parametrize("command", ["evaluate", "calibrate"])
+def test_what_was_found_is_printed_though_it_cannot_be_kept(
+    command: str,
+    run: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "replace", full)  # full by now
+    assert main([command, str(run), "--tasks", "2", "--workers", "1", "--json"]) == 2
+    told = capsys.readouterr()
+    assert "cannot write" in told.err
+    assert json.loads(told.out)
 
 
 def test_batches_and_shots(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import tyro
 
-from pmeta.base.files import check_folder_of
+from pmeta.base.files import check_can_write
 from pmeta.cli.device.learn import in_order, learn, tell_passed_over
 from pmeta.cli.device.results import of_adaptation, of_predictions
 from pmeta.cli.device.show import show_costs, show_learned, show_predictions
@@ -56,7 +56,7 @@ def main(argv: list[str]) -> None:
     config = tyro.cli(AdaptConfig, args=argv, prog="pmeta adapt", description=AdaptConfig.__doc__)
     check_threshold(config.unsure_below)
     if config.save:
-        check_folder_of(Path(config.save))
+        check_can_write(Path(config.save))
     learned = learn(config.model, config.support, config.go_on, config.mirror)
     found = of_adaptation(learned)
     if config.query:
