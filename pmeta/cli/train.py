@@ -8,9 +8,8 @@ from typing import Any
 import tyro
 
 from pmeta import kinds
-from pmeta.sensors.config import SensorConfig
+from pmeta.cli.options import short_help
 from pmeta.training.config import ImageConfig
-from pmeta.training.pretraining.config import PretrainConfig
 
 NAMED: dict[str, Any] = kinds.named()
 
@@ -26,7 +25,7 @@ train NAME --init RUN), and one on recordings of sensors:
   {names}
 FILE.py:FUNCTION makes a network of your own.
 
-pmeta train NAME --help lists every option with its value there."""
+pmeta train NAME --help shows the options that people change, --help-all every option."""
 
 
 def main(argv: list[str]) -> None:
@@ -35,21 +34,7 @@ def main(argv: list[str]) -> None:
         print(USAGE.format(names="\n  ".join(NAMED)))
         raise SystemExit(0 if argv else 2)
     config = parse(argv)
-    if not config.out:
-        raise ValueError(
-            "--out names the run folder, got none: say where to keep the run, as in --out "
-            "runs/first."
-        )
-    if isinstance(config, ImageConfig | PretrainConfig) and not config.data:
-        raise ValueError(
-            "--data names the pictures, got none: give --data DIR, or --data glyphs for the "
-            "embedded set."
-        )
-    if isinstance(config, SensorConfig) and not config.data:
-        raise ValueError(
-            "--data names the recordings, got none: give --data DIR, a folder of "
-            "PERSON/[DEVICE/]RECORDING.csv."
-        )
+    config.check_start()
     from pmeta.training import workers
 
     count = config.workers or config.most_workers(workers.default_workers())
@@ -57,11 +42,11 @@ def main(argv: list[str]) -> None:
     if best:
         calibrate(config, count)
     if workers.is_first():
-        if isinstance(config, ImageConfig):
+        if config.kind == "pictures":
             from pmeta.report import figures  # late: matplotlib takes its time
 
             figures.run_pictures(Path(config.out))
-        _report(config.out, best, getattr(config, "model", ""))
+        report(config, best)
 
 
 def calibrate(config: Any, count: int) -> None:
@@ -94,30 +79,21 @@ def parse(argv: list[str]) -> Any:
             f"your own, got {argv[0]!r}."
         )
     default = NAMED.get(argv[0]) or dataclasses.replace(OWN, model=argv[0])
+    prog = f"pmeta train {argv[0]}"
+    if {"-h", "--help"} & set(argv[1:]):
+        usage = f"usage: {prog} --out RUN [options]"
+        print(short_help(default, kinds.kind(default.kind).COMMON, usage))
+        raise SystemExit(0)
+    args = ["--help" if arg == "--help-all" else arg for arg in argv[1:]]
     return tyro.cli(
-        type(default),
-        default=default,
-        args=argv[1:],
-        prog=f"pmeta train {argv[0]}",
-        description=type(default).__doc__,
+        type(default), default=default, args=args, prog=prog, description=type(default).__doc__
     )
 
 
-def _report(out: str, best: dict[str, Any], model: str = "") -> None:
-    if "val_1shot" in best:
-        print(
-            f"best: {best['val_1shot']:.2f} % (1-shot), {best['val_5shot']:.2f} % (5-shot) by "
-            f"nearest centroid on validation after {best['epoch']} epochs"
-        )
-        print(f"kept in {out}/best.safetensors; next: pmeta train NAME --init {out}")
-        return
+def report(config: Any, best: dict[str, Any]) -> None:
+    """Say how good the best model is, and what comes next."""
+    module, out = kinds.kind(config.kind), shlex.quote(config.out)
+    model = getattr(config, "model", "")
     own = f" --model {shlex.quote(model)}" if model else ""
-    unit, score = ("", best["val_after"]) if "val_after" in best else (" %", best["val_accuracy"])
-    reached = (
-        f"{score:.2f} ± {best['val_ci95']:.2f}{unit} on validation after {best['tasks']} tasks"
-    )
-    print(
-        f"best: {reached}, {best['memory_mb']:.2f} MB to adapt (exact: "
-        f"{best['exact_memory_mb']:.2f} MB)"
-    )
-    print(f"kept in {out}/best.safetensors; next: pmeta evaluate {out}{own}")
+    print(f"best: {module.FIGURES.reached.format(**best)}")
+    print(f"kept in {config.out}/best.safetensors; next: {module.NEXT.format(run=out)}{own}")

@@ -4,7 +4,8 @@
   configurations of `pmeta train`;
 - `TAKES`, for each command that reads a run the options that have a meaning for this kind, and
   `OTHERWISE`, for the other commands what to do instead;
-- `FIGURES`, what its validations measure;
+- `FIGURES`, what its validations measure; `COMMON`, the options that people change; `NEXT`, the
+  command after a training;
 - `training(group, run, config)`, what the trainer drives;
 - `restore(run, asked)`, its best model and unseen tasks, for all commands that read a run.
 """

@@ -15,7 +15,7 @@ class RLConfig(Settings):
     env: Literal["navigation", "cheetah-velocity"] = "navigation"
     """The tasks: walk to a goal in the plane, or run at a velocity."""
     method: Literal["maml", "anil", "boil", "maml++", "pmeta-lr", "pmeta"] = "pmeta"
-    """Which method to train."""
+    """The method to train."""
     epochs: int = 500
     """Meta epochs, each of them one outer update."""
     meta_batch: int = 20

@@ -1,6 +1,6 @@
 """What runs of policies measure: returns before and after adaptation."""
 
-from pmeta.training.figures import COST_FIGURES, Figure, Figures
+from pmeta.training.figures import COST_FIGURES, TO_ADAPT, Figure, Figures
 
 FIGURES = Figures(
     {
@@ -19,4 +19,5 @@ FIGURES = Figures(
     line="{epoch:>5} epochs  return {before:.1f} -> {after:.1f}  val {val_before:.1f} -> "
     "{val_after:.2f} ± {val_ci95:.2f}  memory {memory_mb:.2f} MB",
     best_line="best val {val_after:.1f}",
+    reached="{val_after:.2f} ± {val_ci95:.2f} on validation after {tasks} tasks, " + TO_ADAPT,
 )

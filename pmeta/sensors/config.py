@@ -15,7 +15,7 @@ class SensorConfig(AdamSettings):
     data: str = ""
     """Folder of recordings: PERSON/[DEVICE/]RECORDING.csv with columns of numbers and `label`."""
     method: Literal["maml", "anil", "boil", "maml++", "pmeta-lr", "pmeta"] = "pmeta-lr"
-    """Which method to train."""
+    """The method to train."""
     devices: tuple[str, ...] = ()
     """Train with these devices alone (the folders below a person); none: with all."""
     columns: tuple[str, ...] = ()
@@ -74,6 +74,15 @@ class SensorConfig(AdamSettings):
         if self.channels % 4:
             raise ValueError(f"--channels are four groups, got {self.channels}: take 24 or so.")
         check(self, "not negative", "pooled_epochs")
+
+    def check_start(self) -> None:
+        """Raise ValueError where the command line has to say more before a training can begin."""
+        super().check_start()
+        if not self.data:
+            raise ValueError(
+                "--data names the recordings, got none: give --data DIR, a folder of "
+                "PERSON/[DEVICE/]RECORDING.csv."
+            )
 
 
 NAMED: dict[str, SensorConfig] = {"har-conv1d": SensorConfig()}

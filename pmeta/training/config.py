@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pmeta.method.methods import Method
-from pmeta.training.settings import AdamSettings, check, check_counts, flag
+from pmeta.training.settings import NO_PICTURES, AdamSettings, check, check_counts, flag
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class ImageConfig(AdamSettings):
     """Folder, .tar or .zip of classes (ROOT/{train,val,test}/CLASS/*.jpg), or the embedded set
     `glyphs`."""
     method: Literal["protonet", "maml", "anil", "boil", "maml++", "pmeta-lr", "pmeta"] = "pmeta"
-    """Which method to train."""
+    """The method to train."""
     init: str = ""
     """Go on from the best model of this run folder (also of a pre-training), or from a model that
     `pmeta zoo` lists."""
@@ -28,7 +28,7 @@ class ImageConfig(AdamSettings):
     for_device: bool = True
     """Refuse a network of your own that `pmeta export` could not write, before it is trained."""
     backbone: Literal["4conv", "resnet12"] = "4conv"
-    """The network."""
+    """The network to train."""
     channels: int = 32
     """Channels of each block of 4Conv; ResNet12 has this number times 2, 4, 8 and 16."""
     groups: int = 8
@@ -190,6 +190,12 @@ class ImageConfig(AdamSettings):
             raise ValueError(
                 f"{flag(name)} is numbers with commas, such as 1,5, got {text!r}."
             ) from None
+
+    def check_start(self) -> None:
+        """Raise ValueError where the command line has to say more before a training can begin."""
+        super().check_start()
+        if not self.data:
+            raise ValueError(NO_PICTURES)
 
     def method_row(self) -> Method:
         """The method with what this run changes in it."""

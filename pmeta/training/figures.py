@@ -16,6 +16,7 @@ class Figure:
     better: Literal["", "higher", "lower"] = ""
 
 
+TO_ADAPT = "{memory_mb:.2f} MB to adapt (exact: {exact_memory_mb:.2f} MB)"
 COST_FIGURES = {
     "memory_mb": Figure("memory to adapt, paper's accounting", "MB", "lower"),
     "exact_memory_mb": Figure("memory to adapt, exact accounting", "MB", "lower"),
@@ -37,6 +38,8 @@ class Figures:
     """What is printed of a validation."""
     best_line: str
     """What is printed of the best one so far."""
+    reached: str
+    """What is printed of the best one at the end."""
 
     def is_better(self, record: dict[str, Any], best: dict[str, Any]) -> bool:
         """Whether a validation is better than the best before it; none: it is."""
@@ -65,6 +68,7 @@ CLASSIFIER = Figures(
     line="{tasks:>7} tasks  loss {loss:.3f}  train {train_accuracy:.1f} %  "
     "val {val_accuracy:.2f} ± {val_ci95:.2f} %  memory {memory_mb:.2f} MB",
     best_line="best val {val_accuracy:.1f} %",
+    reached="{val_accuracy:.2f} ± {val_ci95:.2f} % on validation after {tasks} tasks, " + TO_ADAPT,
 )
 """Of whatever tells classes apart."""
 REGRESSION = Figures(
@@ -79,5 +83,6 @@ REGRESSION = Figures(
     line="{tasks:>7} tasks  loss {loss:.4f}  val loss {val_loss:.4f} ± {val_ci95:.4f}  "
     "memory {memory_mb:.2f} MB",
     best_line="best val loss {val_loss:.4f}",
+    reached="loss {val_loss:.4f} ± {val_ci95:.4f} on validation after {tasks} tasks, " + TO_ADAPT,
 )
 """Of whatever gives numbers."""

@@ -19,9 +19,9 @@ class RunSettings:
     """The name of its kind (`pmeta.kinds.KINDS`)."""
 
     out: str = ""
-    """Run folder. A run that is there already is continued."""
+    """The run folder; a run that is there already goes on."""
     seed: int = 0
-    """Of the weights and of the tasks."""
+    """Seed of the first weights and of the tasks."""
     workers: int = 0
     """Processes that share the work of an update; 0: one for each core, or for each GPU."""
     tensorboard: bool = False
@@ -31,15 +31,23 @@ class RunSettings:
         """How many of so many processes have something to do."""
         return count
 
+    def check_start(self) -> None:
+        """Raise ValueError where the command line has to say more before a training can begin."""
+        if not self.out:
+            raise ValueError(
+                "--out names the run folder, got none: say where to keep the run, as in --out "
+                "runs/first."
+            )
+
 
 @dataclass(frozen=True)
 class Settings(RunSettings, ABC):
     """Of a meta-training; each kind adds its own."""
 
     method: str = "pmeta"
-    """Which method to train."""
+    """The method to train."""
     inner_steps: int = 5
-    """K."""
+    """Steps of an adaptation, K in the paper."""
     alpha_0: float = 0.01
     """The first inner step size."""
     meta_batch: int = 4
@@ -129,6 +137,9 @@ class AdamSettings(Settings):
         )
 
 
+NO_PICTURES = (
+    "--data names the pictures, got none: give --data DIR, or --data glyphs for the embedded set."
+)
 MOST = {"inner_steps": 1000, "n_way": 65_535, "n_shot": 10**6, "n_query": 10**6, "channels": 2**16}
 """Of what a task or a network has; of all else a thousand million."""
 

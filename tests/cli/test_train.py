@@ -65,20 +65,34 @@ def test_help_lists_the_names(capsys: pytest.CaptureFixture[str]) -> None:
     assert told(capsys) == (2, out, "")
 
 
-def test_help_of_a_name_shows_every_setting_with_its_sentence(
+def test_all_help_of_a_name_shows_every_setting_with_its_sentence(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    code, out, err = told(capsys, GLYPHS, "--help")
+    code, out, err = told(capsys, GLYPHS, "--help-all")
     assert (code, err) == (0, "")
     flat = re.sub(r"[^\w.,:;'()]+", " ", out)
     for field in dataclasses.fields(ImageConfig):
         assert f"--{field.name.replace('_', '-')}" in out
     for sentence in (
-        "Which method to train.",
-        "A run that is there already is continued.",
+        "The method to train.",
+        "a run that is there already goes on.",
         "Tasks in one outer update.",
     ):
         assert sentence in flat
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_help_of_a_name_fits_a_screen(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = told(capsys, name, "--help")
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert len(lines) <= 45
+    assert all(len(line) <= 100 for line in lines)
+    options = re.findall(r"^  --([\w-]+)", out, re.M)
+    assert "out" in options
+    known = {f.name.replace("_", "-") for f in dataclasses.fields(NAMED[name])}
+    assert set(options) <= known
+    assert out.endswith("--help-all shows all options.\n")
 
 
 def test_mistakes_on_the_command_line_exit_2_with_a_message(

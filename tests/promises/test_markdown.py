@@ -115,7 +115,8 @@ def options() -> dict[str, set[str]]:
         shown = io.StringIO()
         for words in HELP.get(command, (command,)):
             with contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit):
-                main([*words.split(), "--help"])
+                every = "--help-all" if command == "train" else "--help"
+                main([*words.split(), every])
         listed[command] = set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", shown.getvalue()))
     return listed
 

@@ -11,8 +11,15 @@ if TYPE_CHECKING:
     from pmeta.training.trainer import Training
     from pmeta.training.workers import Group
 
-__all__ = ["FIGURES", "NAMED", "TAKES", "Config", "restore", "training"]
+__all__ = ["COMMON", "FIGURES", "NAMED", "NEXT", "TAKES", "Config", "restore", "training"]
 Config = ImageConfig
+COMMON = (
+    "data", "out", "method", "init", "tasks", "epoch_tasks", "n_way", "n_shot", "n_query",
+    "backbone", "channels", "head", "image_size", "inner_steps", "alpha_0", "memory_budget",
+    "freeze_at", "lr", "seed", "workers", "device",
+)  # fmt: skip
+"""Options that the short help shows."""
+NEXT = "pmeta evaluate {run}"
 TAKES = {
     "evaluate": (
         "data", "split", "tasks", "batch", "n_way", "n_shot", "n_query", "least_step", "model",

@@ -11,8 +11,14 @@ if TYPE_CHECKING:
     from pmeta.training.trainer import Training
     from pmeta.training.workers import Group
 
-__all__ = ["FIGURES", "NAMED", "TAKES", "Config", "restore", "training"]
+__all__ = ["COMMON", "FIGURES", "NAMED", "NEXT", "TAKES", "Config", "restore", "training"]
 Config = RLConfig
+COMMON = (
+    "out", "env", "method", "epochs", "meta_batch", "episodes", "horizon", "inner_steps", "alpha_0",
+    "alpha_lr", "memory_budget", "freeze_at", "max_kl", "val_every", "val_tasks", "seed", "workers",
+)  # fmt: skip
+"""Options that the short help shows."""
+NEXT = "pmeta evaluate {run}"
 TAKES = {
     "evaluate": ("tasks", "batch", "least_step", "seed", "render"),
     "export": ("batch", "memory_budget", "least_step", "constants", "frontier"),

@@ -11,8 +11,15 @@ if TYPE_CHECKING:
     from pmeta.training.trainer import Training
     from pmeta.training.workers import Group
 
-__all__ = ["FIGURES", "NAMED", "TAKES", "Config", "restore", "training"]
+__all__ = ["COMMON", "FIGURES", "NAMED", "NEXT", "TAKES", "Config", "restore", "training"]
 Config = SensorConfig
+COMMON = (
+    "data", "out", "method", "tasks", "epoch_tasks", "devices", "columns", "val_people",
+    "test_people", "rate", "length", "n_shot", "n_query", "inner_steps", "alpha_0", "memory_budget",
+    "rotate", "pooled_epochs", "seed", "workers",
+)  # fmt: skip
+"""Options that the short help shows."""
+NEXT = "pmeta evaluate {run}"
 TAKES = {
     "evaluate": ("data", "split", "tasks", "batch", "n_shot", "least_step", "seed"),
     "calibrate": ("data", "tasks", "seed"),

@@ -3,14 +3,29 @@
 from typing import TYPE_CHECKING
 
 from pmeta.training.pretraining.config import NAMED, PretrainConfig
+from pmeta.training.pretraining.figures import FIGURES
 
 if TYPE_CHECKING:
     from pmeta.training.run_folder import Run
     from pmeta.training.trainer import Training
     from pmeta.training.workers import Group
 
-__all__ = ["NAMED", "OTHERWISE", "TAKES", "Config", "training"]
+__all__ = ["COMMON", "FIGURES", "NAMED", "NEXT", "OTHERWISE", "TAKES", "Config", "training"]
 Config = PretrainConfig
+COMMON = (
+    "data",
+    "out",
+    "backbone",
+    "channels",
+    "image_size",
+    "epochs",
+    "batch",
+    "lr",
+    "seed",
+    "workers",
+)
+"""Options that the short help shows."""
+NEXT = "pmeta train NAME --init {run}"
 TAKES: dict[str, tuple[str, ...]] = {}
 OTHERWISE = dict.fromkeys(
     ("evaluate", "calibrate", "export"),

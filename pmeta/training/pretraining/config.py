@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pmeta.training.settings import (
+    NO_PICTURES,
     RunSettings,
     check,
     check_counts,
@@ -77,6 +78,12 @@ class PretrainConfig(RunSettings):
         check(self, "below one", "jitter", "label_smoothing")
         check_not_negative(self, weight_decay="it off")
         check_processes(self)
+
+    def check_start(self) -> None:
+        """Raise ValueError where the command line has to say more before a training can begin."""
+        super().check_start()
+        if not self.data:
+            raise ValueError(NO_PICTURES)
 
     def most_workers(self, count: int) -> int:
         """How many of so many processes are of use: no more than a batch has parts."""
