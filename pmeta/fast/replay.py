@@ -11,6 +11,7 @@ from torch._ops import OpOverload
 from pmeta.fast.record import NotReplayableError, Recorder, address
 
 Compute = Callable[..., Sequence[Tensor]]
+PLAIN = (nn.Conv1d, nn.Conv2d, nn.Linear, nn.GroupNorm, nn.BatchNorm2d, nn.Identity)
 AFTER = 20
 """So many calls alike show that a record will pay."""
 aten = torch.ops.aten
@@ -40,14 +41,15 @@ TENSOR_METHODS = {aten.view.default: "view", aten.expand.default: "expand"}
 
 
 def is_ours(model: nn.Module) -> bool:
-    """Whether a network is code of this package and of PyTorch alone, which computes the same for
-    the same tensors. Nobody knows that of a user's code, so it is never recorded."""
+    """Whether a network is one of this package, made of its own modules and of those of PyTorch
+    that it uses, which compute the same for the same tensors. Nobody knows that of a user's code,
+    so it is never recorded."""
     return type(model).__module__.startswith("pmeta.") and all(map(_is_plain, model.modules()))
 
 
 def _is_plain(module: nn.Module) -> bool:
     hooks = module._forward_hooks or module._forward_pre_hooks or module._backward_hooks
-    known = type(module).__module__.startswith(("pmeta.", "torch.nn.modules."))
+    known = type(module) in PLAIN or type(module).__module__.startswith("pmeta.")
     return known and not hooks and "forward" not in vars(module)
 
 

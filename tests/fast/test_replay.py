@@ -194,6 +194,10 @@ def own_layer(model: nn.Module) -> None:
     model.fc = OwnLayer(8, 3)
 
 
+def dropping(model: nn.Module) -> None:
+    model.norm2 = nn.Sequential(nn.GroupNorm(4, 8), nn.Dropout())
+
+
 def hooked(model: nn.Module) -> None:
     model.get_submodule("norm2").register_forward_hook(lambda m, x, y: y)
 
@@ -206,10 +210,11 @@ class OwnLayer(nn.Linear):
     pass
 
 
-@pytest.mark.parametrize("change", [own_layer, hooked, patched])
+@pytest.mark.parametrize("change", [own_layer, dropping, hooked, patched])
 def test_a_network_of_ours_with_code_of_the_user_in_it(change: Callable[[nn.Module], None]) -> None:
+    for norm in ("group", "batch", "none"):
+        assert is_ours(FourConv(3, (3, 16, 16), 8, 4, norm))
     model = FourConv(3, (3, 16, 16), 8, 4)
-    assert is_ours(model)
     change(model)
     assert not is_ours(model)
 
