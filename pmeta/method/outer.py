@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from pmeta.base.errors import DivergedError
+from pmeta.method.adam import Adam, cosine
 from pmeta.method.inner import InnerLoop
 from pmeta.method.learned import Meta
 from pmeta.method.meta_gradient import AnyTask, MetaGradient, TaskGradients
@@ -56,7 +57,7 @@ class Schedule:
 
     def rate(self, done: int) -> float:
         """The factor of the cosine schedule."""
-        return 0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * min(done / self.updates, 1)))
+        return 0.01 + 0.99 * cosine(min(done / self.updates, 1), 1)
 
     def penalty(self, done: int) -> float:
         """lambda at this point of the training."""
@@ -94,11 +95,9 @@ class Outer:
         small = schedule.freeze_below * float(meta.alpha.max())
         self.choose = choose or (lambda meta: freeze(meta, small))
         self.kib = input_kib(loop.net).to(meta.alpha)
-        self.done = self.steps = self.bad_in_a_row = 0
+        self.done = self.bad_in_a_row = 0
         self.frozen = not loop.method.sparse_alpha
-        self.moments = {
-            n: (torch.zeros_like(t), torch.zeros_like(t)) for n, t in meta.parameters().items()
-        }
+        self.adam = Adam(meta.parameters())
         self.average = (
             {n: t.detach().clone() for n, t in meta.parameters().items()} if schedule.ema else {}
         )
@@ -146,17 +145,17 @@ class Outer:
         if not self.frozen:
             lam = self.schedule.penalty(self.done)
             mean["alpha"] = mean["alpha"] + lasso_gradient(mean["alpha"], self.kib, lam)  # Eq. 9
-        self.steps += 1
-        for name, tensor in self.meta.parameters().items():
-            rate = self.base_rate(name) * self.schedule.rate(self.done)
-            adam_step(tensor, mean[name], *self.moments[name], rate, self.steps)
+        tensors, factor = self.meta.parameters(), self.schedule.rate(self.done)
+        self.adam.step(tensors, mean, {name: self.base_rate(name) * factor for name in tensors})
+        for name, tensor in tensors.items():
             is_static = name.startswith("attention/") and name.endswith(".alpha")  # alpha^Ch
             if name == "alpha" or is_static:
                 tensor.clamp_(min=0)
         self.meta.alpha.mul_(self.meta.mask)
-        decay = min(self.schedule.ema, self.steps / (self.steps + 9))  # a short memory at first
+        steps = self.adam.steps
+        decay = min(self.schedule.ema, steps / (steps + 9))  # a short memory at first
         for name, mean_so_far in self.average.items():
-            mean_so_far.lerp_(self.meta.parameters()[name].detach(), 1 - decay)
+            mean_so_far.lerp_(tensors[name].detach(), 1 - decay)
 
     def check_finite(self, kept: str = "") -> None:
         """Raise DivergedError once losses or gradients were not finite for too long, and where a
@@ -170,7 +169,7 @@ class Outer:
             )
         if self.done < self.schedule.updates:
             return
-        if not self.steps:
+        if not self.adam.steps:
             raise DivergedError(
                 "loss or gradient was not finite in any task, so that nothing was learned: look "
                 f"for NaN in the tasks, or lower alpha_0.{kept}"
@@ -183,11 +182,15 @@ class Outer:
     def state(self) -> dict[str, Tensor]:
         """Everything that a resumed training needs, as named tensors."""
         parameters = {n: t.detach() for n, t in self.meta.parameters().items()}
-        first = {f"adam/first/{n}": m for n, (m, _) in self.moments.items()}
-        second = {f"adam/second/{n}": v for n, (_, v) in self.moments.items()}
-        counters = {key: torch.tensor(getattr(self, key)) for key in ("done", "steps", "frozen")}
+        counters = {"done": self.done, "steps": self.adam.steps, "frozen": self.frozen}
         average = {f"average/{n}": t for n, t in self.average.items()}
-        return {**parameters, "mask": self.meta.mask, **first, **second, **average, **counters}
+        return {
+            **parameters,
+            "mask": self.meta.mask,
+            **self.adam.state(),
+            **average,
+            **{key: torch.tensor(count) for key, count in counters.items()},
+        }
 
     def check(self, state: dict[str, Tensor]) -> None:
         """Raise ValueError unless `state` is one of this training."""
@@ -207,12 +210,11 @@ class Outer:
         with torch.no_grad():
             for name, tensor in self.meta.parameters().items():
                 tensor.copy_(state[name])
-                self.moments[name][0].copy_(state[f"adam/first/{name}"])
-                self.moments[name][1].copy_(state[f"adam/second/{name}"])
             for name, mean_so_far in self.average.items():
                 mean_so_far.copy_(state[f"average/{name}"])
         self.meta = replace(self.meta, mask=state["mask"].to(self.meta.mask))
-        self.done, self.steps = int(state["done"]), int(state["steps"])
+        self.adam.load(state, int(state["steps"]))
+        self.done = int(state["done"])
         self.frozen = bool(state["frozen"])
 
 
@@ -230,15 +232,3 @@ def check_alike(state: dict[str, Tensor], like: dict[str, Tensor], what: str = "
                 f"numbers of a checkpoint are finite, {name} of this one is not: train again, with "
                 "a smaller lr."
             )
-
-
-def adam_step(
-    tensor: Tensor, g: Tensor, first: Tensor, second: Tensor, rate: float, t: int
-) -> None:
-    """Step t of Adam (Kingma & Ba 2015), in place: the moments of the gradient g, then the tensor.
-
-    That of torch.optim imports the compiler, which takes as long as torch itself."""
-    first.lerp_(g, 0.1)
-    second.mul_(0.999).addcmul_(g, g, value=0.001)
-    deviation = second.sqrt() / math.sqrt(1 - 0.999**t) + 1e-8
-    tensor.addcdiv_(first, deviation, value=-rate / (1 - 0.9**t))

@@ -1,13 +1,11 @@
 """An ordinary classifier of all people's windows: where meta-training starts."""
 
-import math
-
 import numpy as np
 import torch
 import torch.nn.functional as F
 
 from pmeta.base.errors import DivergedError
-from pmeta.method.outer import adam_step
+from pmeta.method.adam import Adam, cosine
 from pmeta.network.layers import Network, Weights
 from pmeta.network.tape import forward
 from pmeta.sensors.sets import WindowSet
@@ -32,7 +30,7 @@ def train_pooled(
     balance = 1 / torch.bincount(y, minlength=n_classes).clamp(min=1).float()
     balance = balance * len(balance) / balance.sum()
     w = {name: t.detach().clone().requires_grad_() for name, t in w.items()}
-    moments = {name: (torch.zeros_like(t), torch.zeros_like(t)) for name, t in w.items()}
+    adam = Adam(w)
     random = np.random.Philox(key=np.array([seed, 2**40], dtype=np.uint64))
     per_epoch = -(-len(y) // BATCH)
     for t in range(1, epochs * per_epoch + 1):
@@ -48,9 +46,6 @@ def train_pooled(
                 f"--pooled-lr, which is {lr:g}."
             )
         g = torch.autograd.grad(loss, list(w.values()))
-        rate = lr * 0.5 * (1 + math.cos(math.pi * t / (epochs * per_epoch)))
-        with torch.no_grad():
-            for (name, tensor), gradient in zip(w.items(), g, strict=True):
-                tensor.mul_(1 - rate * DECAY if tensor.dim() > 1 else 1)
-                adam_step(tensor, gradient, *moments[name], rate, t)
+        rates = dict.fromkeys(w, lr * cosine(t, epochs * per_epoch))
+        adam.step(w, dict(zip(w, g, strict=True)), rates, DECAY)
     return {name: t.detach() for name, t in w.items()}

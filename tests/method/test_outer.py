@@ -1,4 +1,4 @@
-"""The outer loop: Adam by hand, rates and penalty, freezing, and a state that goes on the same."""
+"""The outer loop: rates and penalty, freezing, and a state that goes on the same."""
 
 import math
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from pmeta.method.inner import InnerLoop
 from pmeta.method.learned import Meta, init_meta
 from pmeta.method.meta_gradient import MetaGradient
 from pmeta.method.methods import METHODS, Method
-from pmeta.method.outer import Outer, Schedule, adam_step
+from pmeta.method.outer import Outer, Schedule
 from pmeta.method.step_sizes import freeze
 from pmeta.network.layers import Network
 from pmeta.training.run_folder import Run
@@ -27,21 +27,6 @@ SHAPE = (2, 6, 6)
 @pytest.fixture(scope="module")
 def residual() -> Network:
     return nets.network(nets.Residual(), SHAPE)
-
-
-def test_adam_by_hand() -> None:
-    w, first, second = (
-        torch.tensor([1.0, 1.0], dtype=torch.float64),
-        *torch.zeros(2, 2, dtype=torch.float64),
-    )
-    adam_step(w, torch.tensor([2.0, -0.5]).double(), first, second, 0.1, 1)
-    assert w.tolist() == pytest.approx(
-        [0.9, 1.1], abs=1e-8
-    )  # the first step is the rate, whatever the gradient
-    adam_step(w, torch.tensor([-1.0, -0.5]).double(), first, second, 0.1, 2)
-    # first moment (0.9 * 0.2 - 0.1) / (1 - 0.81) = 8 / 19,
-    # second (0.999 * 0.004 + 0.001) / (1 - 0.998001) = 4996 / 1999
-    assert w.tolist() == pytest.approx([0.9 - 0.1 * 8 / 19 / math.sqrt(4996 / 1999), 1.2], abs=1e-8)
 
 
 def gradients(
@@ -218,7 +203,7 @@ def test_a_training_goes_on_from_its_state_to_the_bit(
     first, second = (outer.state() for outer in outers)
     assert first.keys() == second.keys()
     assert all(torch.equal(first[name], second[name]) for name in first)
-    assert (outers[0].done, outers[0].steps, outers[0].frozen) == (6, 5, True)
+    assert (outers[0].done, outers[0].adam.steps, outers[0].frozen) == (6, 5, True)
     assert int(outers[1].meta.mask.sum()) < outers[1].meta.mask.numel()
 
 

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pmeta.data.tasks import ImageSet
-from pmeta.method.outer import adam_step
+from pmeta.method.adam import Adam, cosine
 from pmeta.network.layers import Network, Weights
 from pmeta.network.take_in import take_in
 from pmeta.network.tape import forward
@@ -23,12 +23,12 @@ FIRST_SCALE = 10.0
 
 
 class Classifier:
-    """The network without its head, a head for the training classes, and the moments of AdamW.
+    """The network without its head, a head for the training classes, and AdamW.
 
     The network has batch norms, which train best; `folding` makes plain convs of them."""
 
     def __init__(self, config: PretrainConfig, images: ImageSet, device: torch.device):
-        self.config, self.device, self.done = config, device, 0
+        self.config, self.device = config, device
         self.per_epoch = int(images.counts.sum()) // config.batch
         generator = torch.Generator().manual_seed(config.seed)
         crop = (images.shape[0], config.crop_size, config.crop_size)
@@ -40,9 +40,7 @@ class Classifier:
         scale = torch.tensor(math.log(FIRST_SCALE))
         own = {"head/weight": head.weight.detach(), "head/log_scale": scale}
         self.tensors = {name: t.clone().to(device) for name, t in {**body, **own}.items()}
-        self.moments = {
-            name: (torch.zeros_like(t), torch.zeros_like(t)) for name, t in self.tensors.items()
-        }
+        self.adam = Adam(self.tensors)
 
     def body(self) -> Weights:
         """The weights of the network."""
@@ -76,15 +74,15 @@ class Classifier:
         cosines = F.linear(F.normalize(embedding), F.normalize(tensors["head/weight"]))
         return tensors["head/log_scale"].exp() * cosines
 
-    @torch.no_grad()
+    @property
+    def done(self) -> int:
+        """Updates so far."""
+        return self.adam.steps
+
     def update(self, g: dict[str, Tensor], updates: int) -> None:
-        """One step of AdamW (Loshchilov & Hutter 2019): norms and biases do not decay."""
-        rate = self.config.lr * self.rate(self.done / updates)
-        self.done += 1
-        for name, t in self.tensors.items():
-            if t.dim() > 1:
-                t.mul_(1 - rate * self.config.weight_decay)
-            adam_step(t, g[name], *self.moments[name], rate, self.done)
+        """One step of AdamW."""
+        rates = dict.fromkeys(self.tensors, self.config.lr * self.rate(self.done / updates))
+        self.adam.step(self.tensors, g, rates, self.config.weight_decay)
 
     @staticmethod
     def rate(share: float) -> float:
@@ -95,21 +93,17 @@ class Classifier:
         """
         if share < WARM_UP:
             return share / WARM_UP
-        return 0.5 * (1 + math.cos(math.pi * (share - WARM_UP) / (1 - WARM_UP)))
+        return cosine(share - WARM_UP, 1 - WARM_UP)
 
     def state(self) -> dict[str, Tensor]:
         """Everything that a resumed training needs, as named tensors."""
-        first = {f"adam/first/{name}": m for name, (m, _) in self.moments.items()}
-        second = {f"adam/second/{name}": v for name, (_, v) in self.moments.items()}
-        return {**self.tensors, **first, **second, "done": torch.tensor(self.done)}
+        return {**self.tensors, **self.adam.state(), "done": torch.tensor(self.done)}
 
     def load(self, state: dict[str, Tensor]) -> None:
         """Take up the training where `state` was taken."""
         for name, t in self.tensors.items():
             t.copy_(state[name])
-            self.moments[name][0].copy_(state[f"adam/first/{name}"])
-            self.moments[name][1].copy_(state[f"adam/second/{name}"])
-        self.done = int(state["done"])
+        self.adam.load(state, int(state["done"]))
 
 
 def _body(tensors: dict[str, Tensor]) -> Weights:

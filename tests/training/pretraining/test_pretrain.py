@@ -155,7 +155,7 @@ def test_norms_and_biases_do_not_decay(data: Path) -> None:
     images = open_split(data, "train", 24)
     config = tiny(data, Path("unused"), weight_decay=0.5, lr=0.1)
     classifier = Classifier(config, images, torch.device("cpu"))
-    classifier.done = 3  # past the warm-up, where the rate is not 0
+    classifier.adam.steps = 3  # past the warm-up, where the rate is not 0
     before = {name: t.clone() for name, t in classifier.tensors.items()}
     classifier.update({name: torch.zeros_like(t) for name, t in before.items()}, 30)
     for name, t in classifier.tensors.items():
