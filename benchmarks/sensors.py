@@ -41,6 +41,7 @@ from pmeta.sensors.sets import WindowSet
 from pmeta.sensors.tasks import personal_task
 from pmeta.sensors.train import Data, build, open_data
 from pmeta.training.own.budget import Sample, arena_of
+from pmeta.training.results import mean_ci95
 from pmeta.training.run_folder import Run
 from pmeta.training.workers import Group
 
@@ -235,8 +236,8 @@ def interval(values: list[float]) -> str:
     >>> interval([1.0, 2.0, 3.0])
     '2.0 ± 1.1'
     """
-    ci95 = 1.96 * np.std(values, ddof=1) / len(values) ** 0.5 if len(values) > 1 else np.nan
-    return f"{np.mean(values):.1f} ± {ci95:.1f}"
+    mean, ci95 = mean_ci95(torch.tensor(values))
+    return f"{mean:.1f} ± {ci95:.1f}"
 
 
 def losers(gains: list[float]) -> str:

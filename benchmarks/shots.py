@@ -24,6 +24,7 @@ from pmeta.data.tasks import SCALE, SHIFT, ImageSet, draw_rows
 from pmeta.device.binding import DeviceModel
 from pmeta.training.own.budget import Sample, export_budget
 from pmeta.training.restore import load, open_for, restore, with_outputs
+from pmeta.training.results import mean_ci95
 
 
 @dataclass(frozen=True)
@@ -134,15 +135,15 @@ def measure(
     cell: dict[str, Any] = {"n_way": way, "n_shot": shot, "tasks": config.tasks}
     cell |= {"queries": config.queries, **compared(right[False])}
     if config.mirror:
-        gained = {name: mean(a - right[False][name]) for name, a in right[True].items()}
+        gained = {name: in_percent(a - right[False][name]) for name, a in right[True].items()}
         cell["mirrored"] = {**compared(right[True]), "gain_of_mirror": gained}
     return cell
 
 
 def compared(right: dict[str, np.ndarray]) -> dict[str, Any]:
     """The accuracy of each variant, and what the steps gain."""
-    gain = {"gain": {"steps": mean(right["steps"] - right["none"])}}
-    return {name: mean(accuracy) for name, accuracy in right.items()} | gain
+    gain = {"gain": {"steps": in_percent(right["steps"] - right["none"])}}
+    return {name: in_percent(accuracy) for name, accuracy in right.items()} | gain
 
 
 def seen(pixels: np.ndarray, look: str) -> np.ndarray:
@@ -156,10 +157,10 @@ def seen(pixels: np.ndarray, look: str) -> np.ndarray:
     return np.ascontiguousarray(pixels.transpose(0, 3, 1, 2))
 
 
-def mean(accuracy: np.ndarray) -> tuple[float, float]:
+def in_percent(accuracy: np.ndarray) -> tuple[float, float]:
     """Mean and CI95 in percent."""
-    spread = accuracy.std(ddof=1) / len(accuracy) ** 0.5
-    return round(100 * float(accuracy.mean()), 2), round(196 * float(spread), 2)
+    mean, ci95 = mean_ci95(torch.from_numpy(100 * accuracy))
+    return round(mean, 2), round(ci95, 2)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
 """What is there of a table: ours beside the paper's, cell by cell."""
 
 import functools
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from pmeta.cost.setup import Setup, figures
 from pmeta.method.methods import METHODS
@@ -13,6 +14,7 @@ from pmeta.reproduce import evaluations
 from pmeta.reproduce.cells import TABLES, TITLES, TRAININGS, Cell
 from pmeta.reproduce.data import TITLES as DATA
 from pmeta.reproduce.queue import Options, run_folder, trainable, why_failed
+from pmeta.training.results import mean_ci95
 from pmeta.training.run_folder import Run
 
 FORMAT = {"format": "pmeta-results", "version": 1}
@@ -86,7 +88,7 @@ def _over_tasks(found: Sequence[dict[str, Any]], ci95: str) -> float | None:
 
     Task i of one seed and of another may be one task: their means are not taken to be
     independent."""
-    if len(found) > 1 and all("accuracies" in e for e in found):
+    if len(found) > 1 and all(len(e.get("accuracies", ())) > 1 for e in found):
         return _mean_ci95([[100 * a for a in e["accuracies"]] for e in found])[1]
     if any(e[ci95] is None for e in found):
         return None
@@ -96,9 +98,7 @@ def _over_tasks(found: Sequence[dict[str, Any]], ci95: str) -> float | None:
 def _mean_ci95(by_seed: Sequence[Sequence[float]]) -> tuple[float, float]:
     """Over tasks, of what each is in the mean over seeds."""
     tasks = [sum(seeds) / len(seeds) for seeds in zip(*by_seed, strict=False)]
-    mean = sum(tasks) / len(tasks)
-    spread = math.sqrt(sum((t - mean) ** 2 for t in tasks) / max(1, len(tasks) - 1))
-    return mean, 1.96 * spread / len(tasks) ** 0.5
+    return mean_ci95(torch.tensor(tasks, dtype=torch.float64))
 
 
 def _difference(cell: Cell, found: list[tuple[Path, dict[str, Any]]], out: Path) -> dict[str, Any]:

@@ -4,6 +4,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pmeta.training.results import ci95
+
 
 def nearest_centroid(
     embeddings: Tensor, tasks: int, n_way: int, n_shot: int, n_query: int = 15, seed: int = 0
@@ -35,5 +37,4 @@ def nearest_centroid(
         query = drawn[:, n_shot:].flatten(0, 1)
         logits = 2 * query @ c.T - c.square().sum(1)  # -|x - c|^2 + |x|^2
         accuracy.append(float((logits.argmax(1) == y).double().mean()))
-    spread = float(np.std(accuracy, ddof=1)) if tasks > 1 else float("nan")
-    return 100 * float(np.mean(accuracy)), 100 * 1.96 * spread / tasks**0.5
+    return 100 * float(np.mean(accuracy)), ci95(torch.tensor(accuracy, dtype=torch.float64), 100)
