@@ -86,7 +86,8 @@ def main(argv: list[str]) -> None:
     if not config.quiet:
         show(config.out, exported)
         show_frontier(exported)
-        if not exported.alone and not config.float32:  # a classifier of pictures
+        facts = flatfile.facts(exported.data)
+        if facts["loss"] == "cross-entropy" and not config.float32:
             if not flatfile.temperatures(exported.data):
                 own = f" --model {shlex.quote(config.model)}" if config.model else ""
                 print(
@@ -94,7 +95,7 @@ def main(argv: list[str]) -> None:
                     "export again, so that a probability is a share of right answers"
                 )
             what = "FOLDER, where a folder of pictures is a class"
-            if "windows" in flatfile.facts(exported.data):
+            if facts["reads"] == "recordings":
                 what = "few.csv --query more.csv, with recordings of one person"
             print(f"next: pmeta adapt {shlex.quote(config.out)} --support {what}")
 

@@ -21,7 +21,7 @@ from pmeta.compiler.packing import FLAGS
 from pmeta.compiler.prototypes import prototypes
 from pmeta.compiler.read_model import read_graph
 from pmeta.compiler.tiling import choose, lay_out
-from pmeta.device.model_file import INPUT_TYPES, Contents, write
+from pmeta.device.model_file import INPUT_TYPES, Contents, completed, write
 from pmeta.method.attention import check_scored, has_scores
 from pmeta.method.learned import Meta
 from pmeta.method.methods import Method
@@ -229,7 +229,8 @@ def export(
     planned = _plan(model, source, stored.state_bytes, memory_budget, progress)
     progress("writing the file")
     contents = _contents(source, model, stored, planned)
-    known = contents.facts | dict(facts or {})
+    rows = contents.header["rows"]
+    known = completed(contents.facts | dict(facts or {}), sample.type, rows)
     data = write(replace(contents, facts=known, temperatures=temperatures))
     check_size(len(data), planned.arena_bytes)
     ran = [planned.programs[i] for i in (0, *planned.of_steps)]

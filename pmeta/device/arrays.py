@@ -9,7 +9,8 @@ from tokenize import TokenError
 
 import numpy as np
 
-from pmeta.device.inputs import Reads, beyond, fits
+from pmeta.device.description import Description
+from pmeta.device.inputs import beyond, fits
 
 SUFFIXES = (".npy", ".npz")
 BROKEN = (
@@ -64,7 +65,7 @@ def _reading(path: Path, how: str) -> Iterator[None]:
         raise ValueError(f"cannot read {path} ({reason}): write it again with {how}.") from None
 
 
-def samples_of(path: Path, x: np.ndarray, model: Reads, axes: int) -> np.ndarray:
+def samples_of(path: Path, x: np.ndarray, model: Description, axes: int) -> np.ndarray:
     """Numbers that the model reads, with up to so many axes before those of a sample."""
     shape = model.input_shape
     leading = x.ndim - len(shape)

@@ -14,11 +14,12 @@ from pmeta.base.files import write_atomically
 from pmeta.device import slots
 from pmeta.device.calls import CModel, EngineError, library
 from pmeta.device.description import Description
-from pmeta.device.inputs import checked_labels, checked_samples, with_mirrored
+from pmeta.device.inputs import checked_samples, with_mirrored
 from pmeta.device.interrupt import ASK, interruptible
 from pmeta.device.model_file import with_state
 from pmeta.device.predictions import Predictions
 from pmeta.device.samples import read_many
+from pmeta.device.support import checked_support, support_advice
 
 LONG = frozenset(("pmeta_infer", "pmeta_feed", "pmeta_forward", "pmeta_backward"))
 """Calls that may take their time."""
@@ -86,33 +87,24 @@ class DeviceModel(Description):
         """Take K steps from the weights of the file on a support set.
 
         x is (n, *input_shape), the labels y are (n,). `classes` are the names of the classes; there
-        are as many as the largest label says. With a head from prototypes the softmax of the loss
-        runs only over these; outputs that were meta-trained together stay together in it.
+        are as many as the largest label says, at least two, each with a sample. With a head from
+        prototypes the softmax of the loss runs only over these; outputs that were meta-trained
+        together stay together in it.
         A file that holds an adapted model learns on only with `again`, and only the same classes.
         With `mirror` each picture is fed mirrored left-right too, in the same arena and twice the
         time: for photos, not for what has a left and a right, such as letters.
         `show` goes through the passes over the support set, and may tell how far it is.
         """
-        x, y = checked_samples(x, self), self._labels(y)
-        if len(x) != len(y) or len(x) == 0:
+        y, names = checked_support(self, y, classes)
+        x, n, given = checked_samples(x, self), len(names), len(x)
+        if given != len(y):
             raise ValueError(
-                f"a support set has as many labels as samples, at least one, got {len(x)} and "
-                f"{len(y)}."
+                f"a support set has as many labels as samples, got {len(y)} and {given}: give one "
+                f"for each."
             )
-        fixed = (
-            "windows" in self.facts
-        )  # activities keep their place, also where a person lacks one
-        n = self._own_classes if fixed else int(y.max()) + 1
-        given = len(x)
+        self._check_again(classes, n, again)
         if mirror:
             x, y = with_mirrored(x), y.repeat(2)
-        self._check_names(classes, n)
-        self._check_again(classes, n, again)
-        if self.prototypes and len(set(y.tolist())) < n:
-            raise ValueError(
-                f"a head from prototypes needs a sample of every class, got {len(set(y.tolist()))} "
-                f"of the {n} classes: number the classes without gaps."
-            )
         passes = self._m.steps
         losses, milliseconds = np.zeros(passes, np.float32), np.zeros(passes)
         loss = ctypes.c_float()
@@ -129,12 +121,17 @@ class DeviceModel(Description):
         self._names = list(classes or self._names)
         return Adaptation(losses[passes - self.steps :], milliseconds)
 
-    def _check_names(self, classes: Sequence[str], n: int) -> None:
-        if classes and (len(classes) != n or len({*classes}) != n):
-            raise ValueError(
-                f"each class has a name of its own, {n} for the labels 0 to {n - 1}, got "
-                f"{', '.join(classes)}."
-            )
+    def support_advice(
+        self,
+        y: Sequence[int] | np.ndarray,
+        classes: Sequence[str] = (),
+        again: bool = False,
+        called: str = "the model",
+    ) -> list[str]:
+        """What will make predictions worse after `adapt` with the same labels, a sentence each:
+        classes of very different sizes, fewer samples of a class than in meta-training, and what a
+        head from prototypes forgets `again`. `called`: the model in words."""
+        return support_advice(self, *checked_support(self, y, classes), again, called)
 
     def _check_again(self, classes: Sequence[str], n: int, again: bool) -> None:
         own = self.facts["classes"] or [str(i) for i in range(self._own_classes)]
@@ -284,14 +281,6 @@ class DeviceModel(Description):
         """Take the newest whole state of a file that `save_state` wrote for this model."""
         with slots.opened(Path(path), self._slot_bytes) as s:
             self._call("pmeta_load_state", ctypes.byref(s))
-
-    def _labels(self, y: Sequence[int] | np.ndarray) -> np.ndarray:
-        if self._m.rows != 1:
-            raise ValueError(
-                "labels are for a classifier, this model gives many rows for a sample: use "
-                "adapt_with."
-            )
-        return checked_labels(y, self.outputs)
 
 
 def load(path: str | Path, most_work: float = inf) -> DeviceModel:

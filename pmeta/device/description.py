@@ -9,7 +9,10 @@ from typing import Any
 import numpy as np
 
 from pmeta.device.calls import CModel, EngineError
-from pmeta.device.model_file import INPUT_TYPES, facts, header
+from pmeta.device.model_file import INPUT_TYPES, completed, facts, header
+
+READS = ("pictures", "recordings", "arrays")
+LOSSES = ("cross-entropy", "mse", "own")
 
 
 def _field(name: str) -> Any:
@@ -86,6 +89,26 @@ class Description:
         return self.facts.get("prototypes") is True
 
     @property
+    def reads(self) -> str:
+        """What a sample is made from: pictures, recordings or arrays."""
+        return self.facts["reads"]
+
+    @property
+    def loss(self) -> str:
+        """Of a step: cross-entropy, mse or, where the caller gives its gradient, own."""
+        return self.facts["loss"]
+
+    @property
+    def classifies(self) -> bool:
+        """Whether it learns labels."""
+        return self.loss == "cross-entropy"
+
+    @property
+    def fixed_classes(self) -> bool:
+        """Whether the classes are those of the training, also where a support set lacks one."""
+        return self.facts["fixed_classes"]
+
+    @property
     def input_shape(self) -> tuple[int, ...]:
         """Of one sample."""
         return tuple(self.facts["input_shape"])
@@ -107,7 +130,7 @@ class Description:
     def _checked_facts(self, data: bytes) -> dict[str, Any]:
         """What the file says of itself in JSON, which the engine does not read."""
         try:
-            found = facts(data)
+            found = completed(facts(data), self.input_type, self.rows)
             shapes = [found["input_shape"], *(entry["shape"] for entry in found["state"])]
             fits = all(type(n) is int and n > 0 for shape in shapes for n in shape)
             sample, *weights = [prod(shape) for shape in shapes]
@@ -117,6 +140,10 @@ class Description:
             fits = fits and type(names) is list and len(names) in (0, self.n_classes)
             names = [*names, *(entry["name"] for entry in found["state"])]
             fits = fits and all(type(name) is str for name in names)
+            fits = fits and found["reads"] in READS and found["loss"] in LOSSES
+            fits = fits and (self.rows == 1 or found["loss"] != "cross-entropy")
+            fits = fits and type(found["fixed_classes"]) is bool
+            fits = fits and (found["reads"] != "recordings" or type(found["windows"]) is dict)
         except (ValueError, KeyError, TypeError, RecursionError):
             fits = False
         if not fits:

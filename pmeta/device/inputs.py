@@ -1,21 +1,13 @@
 """What a model takes: samples and labels as arrays, checked before the engine reads them."""
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 
-
-class Reads(Protocol):
-    """What a model says of its samples."""
-
-    @property
-    def input_shape(self) -> tuple[int, ...]: ...
-    @property
-    def input_type(self) -> str: ...
+from pmeta.device.description import Description
 
 
-def checked_samples(x: np.ndarray, model: Reads) -> np.ndarray:
+def checked_samples(x: np.ndarray, model: Description) -> np.ndarray:
     """Samples (n, *input_shape) as the engine reads them; numbers of another type are cast."""
     x = np.asarray(x)
     if x.shape[1:] != model.input_shape or not fits(x, model.input_type):

@@ -213,6 +213,21 @@ def facts(data: bytes) -> dict[str, Any]:
     return read_json(data[h["at_facts"] : h["at_facts"] + h["facts_bytes"]])
 
 
+def completed(facts: dict[str, Any], input_type: str, rows: int) -> dict[str, Any]:
+    """Facts of which some may be left out by a writer, and are by files of before they were there.
+
+    `reads` is what samples are made from, `loss` that of a step, and with `fixed_classes` each
+    output is a class of the training."""
+    recordings = "windows" in facts
+    pictures = input_type == "uint8" and len(facts["input_shape"]) == 3
+    return {
+        "reads": "recordings" if recordings else "pictures" if pictures else "arrays",
+        "loss": "cross-entropy" if rows == 1 else "own",
+        "fixed_classes": recordings,
+        **facts,
+    }
+
+
 def copies(data: bytes) -> list[tuple[int, int, int]]:
     """(offset in the file, offset in the arena, bytes) of every weight under adaptation."""
     h = header(data)

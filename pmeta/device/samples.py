@@ -1,6 +1,6 @@
 """Samples from files as `pmeta adapt` reads them: pictures and arrays, alone or in folders."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ from pmeta.data.recordings.files import find_recordings, read_recordings
 from pmeta.data.recordings.windows import Windowing
 from pmeta.data.sources import Member, is_hidden, read
 from pmeta.device.arrays import SUFFIXES, read_npy, read_npz, samples_of
-from pmeta.device.inputs import Reads
+from pmeta.device.description import Description
 
 PICTURES = (
     *(".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".ppm", ".pgm"),
@@ -37,15 +37,14 @@ class NoPictureError(ValueError):
     """A file that is no picture and has no name like one."""
 
 
-def read_samples(path: str | Path, model: Reads) -> Samples:
+def read_samples(path: str | Path, model: Description) -> Samples:
     """One picture, a folder of pictures, a folder of a folder for each class, a .npy or an .npz; of
     a model for sensors, recordings (.csv, .npz, .npy), which are cut into windows.
 
     Pictures and arrays become what the model reads: upright, scaled and cropped at the centre."""
     root = Path(path)
-    windows = getattr(model, "facts", {}).get("windows")
-    if windows is not None:
-        return read_windows(root, windows)
+    if model.reads == "recordings":
+        return read_windows(root, model.facts["windows"])
     if root.suffix == ".npy":
         return _from_npy(root, model)
     if root.suffix == ".npz":
@@ -78,7 +77,7 @@ def read_windows(root: Path, facts: dict[str, Any]) -> Samples:
     return Samples(x, names, y, list(windowing.labels))
 
 
-def read_many(paths: Sequence[str | Path], model: Reads) -> Samples:
+def read_many(paths: Sequence[str | Path], model: Description) -> Samples:
     """The samples of some paths, one behind the other, named by their whole paths."""
     parts = [read_samples(path, model) for path in paths]
     classes = sorted({name for part in parts for name in part.classes})
@@ -106,7 +105,7 @@ def read_many(paths: Sequence[str | Path], model: Reads) -> Samples:
     )
 
 
-def _from_folder(root: Path, model: Reads) -> Samples:
+def _from_folder(root: Path, model: Description) -> Samples:
     folders = [p for p in _visible(root) if p.is_dir()]
     files = [(p, -1) for p in _visible(root) if p not in folders]
     files += [(p, i) for i, folder in enumerate(folders) for p in _visible(folder)]
@@ -149,7 +148,7 @@ def _plain(path: Path) -> Path:
     return path
 
 
-def _file(path: Path, model: Reads) -> np.ndarray:
+def _file(path: Path, model: Description) -> np.ndarray:
     """The samples of one file. (n, *shape)"""
     if path.suffix in SUFFIXES:
         x = read_npy(path) if path.suffix == ".npy" else read_npz(path)[0]
@@ -157,7 +156,7 @@ def _file(path: Path, model: Reads) -> np.ndarray:
     return read_picture(path, model)[None]
 
 
-def read_picture(path: Path, model: Reads) -> np.ndarray:
+def read_picture(path: Path, model: Description) -> np.ndarray:
     """One picture as uint8, upright, scaled and cropped to what the model reads. (C, H, W)"""
     from PIL import UnidentifiedImageError
 
@@ -200,7 +199,7 @@ def _no_picture(path: Path, is_picture: bool) -> ValueError:
     )
 
 
-def _from_npy(path: Path, model: Reads) -> Samples:
+def _from_npy(path: Path, model: Description) -> Samples:
     """(*shape), (samples, *shape) or (classes, samples, *shape)."""
     x = samples_of(path, read_npy(path), model, axes=2)
     grouped = x.ndim == len(model.input_shape) + 2
@@ -210,7 +209,7 @@ def _from_npy(path: Path, model: Reads) -> Samples:
     return Samples(x, [str(i) for i in range(len(x))], labels, [str(i) for i in range(classes)])
 
 
-def _from_npz(path: Path, model: Reads) -> Samples:
+def _from_npz(path: Path, model: Description) -> Samples:
     """x (samples, *shape) and y, a number or a name for each."""
     x, y = read_npz(path)
     x = samples_of(path, x, model, axes=1).reshape(-1, *model.input_shape)
@@ -226,7 +225,12 @@ def _none(x: np.ndarray) -> np.ndarray:
     return np.full(len(x), -1)
 
 
-def counts(samples: Samples) -> Iterator[tuple[str, int]]:
-    """How many samples each class has."""
-    for i, name in enumerate(samples.classes):
-        yield name, int((samples.labels == i).sum())
+def in_order(samples: Samples, classes: Sequence[str]) -> Samples:
+    """The same with labels that count in `classes`; -1 for a class that is not among them.
+
+    Classes of an array have only numbers."""
+    known = {name: i for i, name in enumerate(classes)}
+    if all(name.isdigit() and name not in known for name in samples.classes):
+        known = {str(i): i for i in range(len(classes))}
+    numbers = [known.get(samples.classes[i], -1) if i >= 0 else -1 for i in samples.labels]
+    return samples._replace(labels=np.array(numbers), classes=list(classes))

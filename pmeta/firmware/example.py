@@ -13,7 +13,7 @@ class Lesson(NamedTuple):
     support: np.ndarray
     """(n, *shape) in the type that the model reads."""
     labels: np.ndarray
-    """(n,), or of a policy the wanted outputs. (n, rows, actions)"""
+    """(n,), or where no labels are learned the wanted outputs. (n, rows, outputs)"""
     query: np.ndarray
     """(m, *shape)"""
 
@@ -27,10 +27,10 @@ class Lesson(NamedTuple):
 def patterns(model: DeviceModel, classes: int = 5) -> Lesson:
     """One support sample and one query of each class: stripes and different noise.
 
-    A policy gets two episodes and the actions of a random teacher."""
+    What is no classifier gets two samples and the outputs of a random teacher."""
     rng = np.random.default_rng(0)
     shape = model.input_shape
-    if model.rows > 1:
+    if not model.classifies:
         episodes = rng.standard_normal((3, *shape)).astype(np.float32)
         wanted = rng.standard_normal((2, model.rows, model.outputs)).astype(np.float32)
         return Lesson(episodes[:2], wanted, episodes[2:])

@@ -75,9 +75,8 @@ def _example(
 ) -> dict[str, str]:
     """The files of C that are the same everywhere: place and text."""
     engine, place = SOURCES[target.kind]
-    policy = model.rows > 1
-    classes = 0 if policy else int(samples.labels.max()) + 1
-    lesson = "lesson_policy.c" if policy else "lesson_classifier.c"
+    classes = int(samples.labels.max()) + 1 if model.classifies else 0
+    lesson = "lesson_classifier.c" if model.classifies else "lesson_policy.c"
     own = {
         **{file: (TEMPLATES / "common" / file).read_text() for file in COMMON},
         "lesson.c": (TEMPLATES / "common" / lesson).read_text(),

@@ -27,6 +27,11 @@ def loss_of(loss: str | Loss) -> Loss:
     return LOSSES[loss]
 
 
+def name_of(loss: Loss) -> str:
+    """The name of a loss; own: a function of the user's."""
+    return next((name for name, known in LOSSES.items() if known is loss), "own")
+
+
 def check_model(model: Any, example: Any) -> None:
     """Raise ValueError unless this is a model and one input of it."""
     if not isinstance(model, nn.Module):

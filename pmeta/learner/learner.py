@@ -15,7 +15,7 @@ from pmeta.base.console import Console
 from pmeta.base.files import write_atomically
 from pmeta.compiler.export import Exported, export
 from pmeta.data.tasks import SCALE, SHIFT
-from pmeta.learner.checks import Expected, check_finite, check_model, loss_of
+from pmeta.learner.checks import Expected, check_finite, check_model, loss_of, name_of
 from pmeta.learner.cost import LearnerCost
 from pmeta.learner.fit import fit_run, results, settings
 from pmeta.learner.tasks import Numbered, Tasks, check_sendable, how_many
@@ -257,10 +257,19 @@ class Learner:
         c = self.sample_shape[0]
         scale: dict[str, Any] = {"scale": [SCALE] * c, "shift": [SHIFT] * c} if raw else {}
         kind, shape = "uint8" if raw else "float32", self.sample_shape
+        facts = {"loss": name_of(self.loop.loss)}
         what = self.net, self.meta, self.method
         with self.evaluating():
             own = export_budget(*what, self.memory_budget, "arena", Sample(shape, kind), batch)
-            return export(*what, shape, batch=batch, input_type=kind, memory_budget=own, **scale)
+            return export(
+                *what,
+                shape,
+                batch=batch,
+                input_type=kind,
+                memory_budget=own,
+                facts=facts,
+                **scale,
+            )
 
     @property
     def arena_bytes(self) -> int:

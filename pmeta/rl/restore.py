@@ -50,6 +50,7 @@ def restore_run(group: Group, asked: Asked) -> Restored:
         lambda group: unseen(group, config, env, net, meta, asked),
         summarise,
         (config.memory_budget, config.budget_accounting),
+        facts={"loss": "own"},
     )
 
 

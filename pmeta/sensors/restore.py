@@ -63,7 +63,12 @@ def restore_run(group: Group, asked: Asked) -> Restored:
         (config.memory_budget, "arena"),
         w.scale,
         w.shift,
-        {"classes": list(w.labels), "windows": w.as_facts()},
+        {
+            "reads": "recordings",
+            "windows": w.as_facts(),
+            "classes": list(w.labels),
+            "fixed_classes": True,
+        },
         config.n_shot,
         tuple(sorted({*SHOTS, config.n_shot})),
         CALIBRATION_DRAWS,

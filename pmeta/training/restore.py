@@ -137,7 +137,7 @@ def restore_run(group: Group, asked: Asked) -> Restored:
         (config.memory_budget, config.budget_accounting),
         [SCALE] * channels,
         [SHIFT] * channels,
-        {"n_shot": config.n_shot},
+        {"loss": "cross-entropy", "n_shot": config.n_shot},
         n_shot=config.n_shot,
         shots=tuple(sorted({*SHOTS, config.n_shot})),
         calibration_tasks=min(CALIBRATION_TASKS, config.val_tasks),

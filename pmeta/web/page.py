@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 from pmeta.device import DeviceModel
+from pmeta.device.support import no_classifier
 
 FOLDER = Path(__file__).parent
 WORKER = ("js/pmeta.js", "js/pictures.js", "js/readings.js", "js/worker.js")
@@ -58,9 +59,10 @@ def bundle(names: tuple[str, ...]) -> str:
 
 def _check(model: DeviceModel, name: str) -> None:
     shape, picture = model.input_shape, model.input_type == "uint8"
-    if model.rows != 1:
-        raise ValueError(f"a page teaches a classifier, {name} is a policy: adapt it in Python.")
-    if "windows" in model.facts:
+    if not model.classifies:
+        what, _ = no_classifier(model)
+        raise ValueError(f"a page teaches a classifier, {name} is {what}: adapt it in Python.")
+    if model.reads == "recordings":
         raise ValueError(
             f"a page takes windows that are cut and scaled already, {name} reads recordings: use "
             "pmeta adapt."

@@ -124,7 +124,7 @@ def test_wrong_calls_are_refused() -> None:
     with pytest.raises(ValueError, match="reads float32 samples of shape"):
         model.predict(c.raw[:, :-1])
     with pytest.raises(ValueError, match="as many labels as samples"):
-        model.adapt(c.raw, [0])
+        model.adapt(c.raw, [0, 1])
     for labels in ([9] * 5, [-1] * 5, [0.5] * 5, [[0]] * 5):
         with pytest.raises(
             ValueError, match="one of the model's classes, a whole number from 0 to 4"

@@ -12,6 +12,7 @@ import pytest
 from pmeta import cli, zoo
 from pmeta.base import native
 from pmeta.device import ENGINE, DeviceModel
+from pmeta.device.model_file import facts, with_facts
 from pmeta.firmware import fit
 from pmeta.firmware.c_text import array
 from pmeta.firmware.example import patterns
@@ -69,6 +70,14 @@ def test_the_generic_folder_builds_and_runs_here(small: bytes, tmp_path: Path) -
     model.adapt(samples.support, samples.labels)
     classes = [int(n) for n in re.findall(r"query \d+: class (\d+)", done.stdout)]
     assert classes == model.predict(samples.query).labels.tolist()
+
+
+def test_the_example_of_a_regression_learns_numbers(small: bytes, tmp_path: Path) -> None:
+    data = with_facts(small, {**facts(small), "loss": "mse"})
+    samples = patterns(DeviceModel(data))
+    assert samples.labels.shape == (2, 1, DeviceModel(data).outputs)
+    write_folder(tmp_path, data, "tiny", samples, TARGETS["generic"])
+    assert "samples_wanted(i)" in (tmp_path / "lesson.c").read_text()
 
 
 def test_a_model_that_does_not_fit_is_refused_with_the_bytes(tmp_path: Path) -> None:

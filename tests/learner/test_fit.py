@@ -141,6 +141,9 @@ def test_a_regression_by_name_also_on_the_device(tmp_path: Path) -> None:
     x, y, query, _ = values(7)
     found.export(tmp_path / "model.pmeta")
     model = device.load(tmp_path / "model.pmeta")
+    assert model.loss == "mse"
+    with pytest.raises(ValueError, match=r"this model is a regression: use adapt_values\.$"):
+        model.adapt(x.numpy(), [0] * len(x))
     model.adapt_values(x.numpy(), y.numpy())
     expected = found.predict(found.adapt(x, y), query).numpy()
     np.testing.assert_allclose(model.scores(query.numpy()), expected, rtol=1e-4, atol=1e-4)

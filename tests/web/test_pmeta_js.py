@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pmeta import device, zoo
-from pmeta.device.model_file import facts, seal, temperatures, with_facts
+from pmeta.device.model_file import completed, facts, seal, temperatures, with_facts
 from pmeta.web import build
 from tests.device.test_engine_files import slow
 from tests.helpers import node
@@ -142,7 +142,7 @@ def test_a_calibrated_file_says_how_sure_it_is_as_the_native_engine_does(
     folder: Path, x: np.ndarray
 ) -> None:
     data = (zoo.FOLDER / MODELS[0]).read_bytes()
-    calibrated = with_facts(data, facts(data), [3.0, 0.5, 2.0])
+    calibrated = with_facts(data, completed(facts(data), "uint8", 1), [3.0, 0.5, 2.0])
     (folder / "calibrated.pmeta").write_bytes(calibrated)
     found = run(
         """const sure = () => samples.map((s) => Object.values(model.predict(s).probabilities));

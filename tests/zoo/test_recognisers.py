@@ -10,7 +10,7 @@ import torch
 from pmeta import cli, device, zoo
 from pmeta.cli.export import export_run
 from pmeta.data.recordings.files import read_recordings
-from pmeta.device.model_file import temperatures
+from pmeta.device.model_file import completed, facts, temperatures, with_facts
 from pmeta.method.inner import InnerLoop
 from pmeta.sensors.restore import load
 
@@ -72,7 +72,8 @@ RUN = Path(__file__).parents[2] / "zoo" / "runs" / "har"
 
 def test_what_ships_is_the_run_that_is_kept_and_adapts_as_pytorch_does(tmp_path: Path) -> None:
     shipped = zoo.find("har-conv1d").read_bytes()
-    assert export_run(str(RUN)).data == shipped
+    told = completed(facts(shipped), "float32", 1)  # what an export of today says besides
+    assert export_run(str(RUN)).data == with_facts(shipped, told, temperatures(shipped))
     assert len(temperatures(shipped)) == 10
     trained, model = load(str(RUN)), device.DeviceModel(shipped)
     path = written(tmp_path / "few.csv", trained.windowing.as_facts(), seed=3)

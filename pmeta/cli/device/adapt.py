@@ -8,11 +8,11 @@ from typing import Annotated
 import tyro
 
 from pmeta.base.files import check_can_write
-from pmeta.cli.device.learn import in_order, learn, tell_passed_over
+from pmeta.cli.device.learn import learn, tell_passed_over
 from pmeta.cli.device.results import of_adaptation, of_predictions
 from pmeta.cli.device.show import show_costs, show_learned, show_predictions
 from pmeta.device.predictions import UNSURE_BELOW
-from pmeta.device.samples import read_samples
+from pmeta.device.samples import in_order, read_samples
 
 
 @dataclass(frozen=True)

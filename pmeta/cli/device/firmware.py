@@ -8,9 +8,10 @@ from typing import Annotated, Literal
 import tyro
 
 from pmeta import zoo
-from pmeta.cli.device.learn import check_support, labelled, open_any
+from pmeta.cli.device.learn import check_support, open_any
 from pmeta.device import DeviceModel
 from pmeta.device.samples import read_samples
+from pmeta.device.support import no_classifier, read_support
 from pmeta.firmware import fit
 from pmeta.firmware.example import Lesson, patterns
 from pmeta.firmware.folder import write_folder
@@ -88,11 +89,10 @@ def example_samples(config: FirmwareConfig, model: DeviceModel) -> Lesson:
         raise ValueError("--query goes with --support, whose classes it is of: give both.")
     if not config.support:
         return patterns(model)
-    if model.rows != 1:
-        raise ValueError("--support is for a classifier, this model is a policy: leave it out.")
-    support = read_samples(config.support, model)
-    if "windows" in model.facts:
-        support = labelled(config.support, support)
+    if not model.classifies:
+        what, _ = no_classifier(model)
+        raise ValueError(f"--support is for a classifier, this model is {what}: leave it out.")
+    support = read_support(config.support, model)
     check_support(config.model, config.support, support, model)
     query = read_samples(config.query, model) if config.query else support
     return Lesson(support.x, support.labels, query.x)

@@ -10,7 +10,8 @@ import tyro
 
 from pmeta import zoo
 from pmeta.base.files import write_atomically
-from pmeta.cli.device.learn import open_model, way_to_more
+from pmeta.cli.device.learn import open_model, run_for_more
+from pmeta.device.support import way_to_more
 from pmeta.web.page import page
 
 MANY = 10**6
@@ -47,7 +48,7 @@ def main(argv: list[str]) -> None:
     if config.classes > most:
         raise ValueError(
             f"--classes must be at most {most} for {config.model}, got {config.classes}: "
-            f"{way_to_more(config.model, model, config.classes)}, and give that."
+            f"{way_to_more(run_for_more(config.model, model), config.classes)}, and give that."
         )
     text = page(path.read_bytes(), path.stem, config.title).encode()
     write_atomically(Path(config.out), text)

@@ -9,11 +9,11 @@ from typing import Annotated
 import tyro
 
 from pmeta.cli.device.adapt import check_threshold
-from pmeta.cli.device.learn import in_order, learn, open_model, tell_passed_over
+from pmeta.cli.device.learn import learn, open_model, tell_passed_over
 from pmeta.cli.device.results import of_predictions
 from pmeta.cli.device.show import as_csv, show_predictions
 from pmeta.device.predictions import UNSURE_BELOW
-from pmeta.device.samples import read_many
+from pmeta.device.samples import in_order, read_many
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ import numpy as np
 
 from pmeta.cli.device.learn import Learned
 from pmeta.device.predictions import Predictions
-from pmeta.device.samples import Samples, counts
+from pmeta.device.samples import Samples
+from pmeta.device.support import counted
 
 
 def of_predictions(predicted: Predictions, query: Samples, below: float) -> dict[str, Any]:
@@ -51,7 +52,7 @@ def of_adaptation(learned: Learned) -> dict[str, Any]:
     return {
         "classes": learned.support.classes,
         "support": len(learned.support.x),
-        "support_of_class": dict(counts(learned.support)),
+        "support_of_class": dict(counted(learned.support.labels, learned.support.classes)),
         "mirrored": learned.mirrored,
         "steps": model.steps,
         "losses": [float(loss) for loss in done.losses],
