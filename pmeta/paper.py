@@ -131,6 +131,14 @@ TABLE7 = {
 }
 
 
+def scores(key: tuple[str, int], values: dict[str, float]) -> dict[str, dict[str, float]]:
+    """By method: its score in `values`, and what it takes with a backbone and so many shots."""
+    return {
+        method: {"score": values[method], "memory_mb": memory_mb, "gmac": gmac}
+        for method, (gmac, memory_mb) in ADAPTATION[key].items()
+    }
+
+
 def printed(backbone: str, shots: int, method: str, batch: int, samples: int) -> dict[str, float]:
     """The paper's figures for a 5-way (or RL) set-up, under the names of ours; some are missing."""
     figures = dict(EXAMPLES.get((backbone, shots), {}))

@@ -178,11 +178,12 @@ def draw(of: str) -> None:
         runs = [read_run(folder, []) for folder in folders if (folder / "metrics.jsonl").exists()]
         if not runs:
             continue
-        curves = [figures.curve_of(run.method, SHORT[run.method], run.metrics) for run in runs]
-        save(figures.learning_curves(curves), RESULTS / f"{of}-{shots}shot-curves.png")
+        curves = [figures.curve_of(run, SHORT[run.method]) for run in runs]
+        picture = figures.learning_curves(curves, *figures.axes_of(runs[0]))
+        save(picture, RESULTS / f"{of}-{shots}shot-curves.png")
         for run in runs:
-            if run.row.learn_alpha and run.best and run.chosen:
-                picture = step_sizes(run.chosen["alpha"], run.layers)
+            if METHODS[run.method].learn_alpha and run.best is not None:
+                picture = step_sizes(run.alpha, run.layers)
                 save(picture, RESULTS / f"{of}-{shots}shot-{run.method}-step-sizes.png")
 
 

@@ -42,10 +42,9 @@ def main(argv: list[str]) -> None:
     if best:
         calibrate(config, count)
     if workers.is_first():
-        if config.kind == "pictures":
-            from pmeta.report import figures  # late: matplotlib takes its time
+        from pmeta.report import figures  # late: matplotlib takes its time
 
-            figures.run_pictures(Path(config.out))
+        figures.run_pictures(Path(config.out))
         report(config, best)
 
 

@@ -27,8 +27,9 @@ from pmeta.report.picture import (
     spread,
 )
 from pmeta.report.read import read_run
+from pmeta.report.run import RunRecord
 from pmeta.report.steps import step_sizes
-from pmeta.report.words import SHORT, number, shorten
+from pmeta.report.words import SHORT, number, short, shorten, with_unit
 
 DASHES = ("-", (0, (3, 1.5)), (0, (1, 1.5)), (0, (4.5, 1.5, 1, 1.5)), (0, (6, 2)))
 """Lines of runs of one method, which have one colour."""
@@ -39,10 +40,9 @@ SIZES = {"*": 11.0, "o": 7.5, "s": 7.0, "D": 7.0}
 def run_pictures(path: Path) -> None:
     """The learning curve, and the step sizes of the best model, as pictures in the run folder."""
     run = read_run(path, [])
-    curve = curve_of(run.method, SHORT[run.method], run.metrics)
-    save(learning_curves([curve]), path / "curve.png")
-    if run.best and run.chosen:
-        save(step_sizes(run.chosen["alpha"], run.layers), path / "step_sizes.png")
+    save(learning_curves([curve_of(run, short(run))], *axes_of(run)), path / "curve.png")
+    if run.best is not None and run.alpha:
+        save(step_sizes(run.alpha, run.layers), path / "step_sizes.png")
 
 
 def accuracy_against_memory(results: Sequence[Mapping[str, Any]], path: Path) -> None:
@@ -53,7 +53,7 @@ def accuracy_against_memory(results: Sequence[Mapping[str, Any]], path: Path) ->
         )
         for r in results
     ]
-    save(score_against_memory(points, "accuracy"), path)
+    save(score_against_memory(points, "accuracy on unseen tasks (%)"), path)
 
 
 class MethodPoint(NamedTuple):
@@ -72,7 +72,7 @@ class MethodPoint(NamedTuple):
 
 
 def score_against_memory(points: Sequence[MethodPoint], what: str) -> Figure:
-    """Ours with CI95, filled; the paper's hollow. Up and left is better."""
+    """Ours with CI95, filled; the paper's hollow. `what` names the score."""
     largest = max(p.memory_mb for p in points)
     unit, factor = ("MB", 1.0) if largest >= 1 else ("kB", 1000.0)
     height = 250 + 4 * LINE * (len(points) > 12)
@@ -81,21 +81,13 @@ def score_against_memory(points: Sequence[MethodPoint], what: str) -> Figure:
     axes.set_xlim(0, largest * factor * 1.02 if largest > 0 else 1)
     axes.set_ylim(around([v for p in points for v in (p.value - p.ci95, p.value + p.ci95)], 0.1))
     round_numbers(axes.xaxis, axes.yaxis)
-    name_axes(axes, f"peak memory of adaptation ({unit})", on_tasks(what, "unseen tasks"))
+    name_axes(axes, f"peak memory of adaptation ({unit})", what)
     places = [(p.memory_mb * factor, p.value) for p in points]
     _lead_to_paper(axes, points, places)
     _name(axes, points, places, height)
     for p, (x, y) in zip(points, places, strict=True):
         _mark(axes, p, x, y)
     return figure
-
-
-def on_tasks(what: str, tasks: str) -> str:
-    """
-    >>> on_tasks("accuracy", "unseen tasks")
-    'accuracy on unseen tasks (%)'
-    """
-    return f"{what} on {tasks}" + (" (%)" if what == "accuracy" else "")
 
 
 def _mark(axes: Axes, p: MethodPoint, x: float, y: float) -> None:
@@ -156,17 +148,24 @@ class Curve(NamedTuple):
     method: str
     label: str
     validations: list[tuple[int, float, float]]
-    """Tasks trained on, score, CI95."""
+    """How far the training was, score, CI95."""
 
 
-def curve_of(method: str, label: str, metrics: Sequence[Mapping[str, Any]]) -> Curve:
+def curve_of(run: RunRecord, label: str) -> Curve:
     """From the lines of metrics.jsonl; a validation of one task has no CI95."""
-    key = "val_after" if metrics and "val_after" in metrics[0] else "val_accuracy"
-    return Curve(method, label, [(m["tasks"], m[key], m["val_ci95"] or 0.0) for m in metrics])
+    score, ci95 = run.figures.score, run.figures.ci95
+    validations = [(run.at(m), m[score], m.get(ci95) or 0.0) for m in run.metrics]
+    return Curve(run.method, label, validations)
 
 
-def learning_curves(curves: Sequence[Curve], what: str = "accuracy") -> Figure:
-    """The score on validation tasks, with CI95, over tasks; each curve ends in its name."""
+def axes_of(run: RunRecord) -> tuple[str, str]:
+    """What the axes of its learning curve show."""
+    what = with_unit(f"{run.measure.words} on validation tasks", run.measure.unit)
+    return run.figures.counted.words, what
+
+
+def learning_curves(curves: Sequence[Curve], count: str, what: str) -> Figure:
+    """The score over how far the training was, with CI95; each curve ends in its name."""
     curves = [curve for curve in curves if curve.validations]
     height = max(230, 70 + LINE * len(curves))
     right = 20 + LETTER * max(len(shorten(curve.label)) for curve in curves)
@@ -175,7 +174,7 @@ def learning_curves(curves: Sequence[Curve], what: str = "accuracy") -> Figure:
     axes.set_xlim(0, max(tasks for tasks, _, _ in every) or 1)
     axes.set_ylim(around([v for _, a, c in every for v in (a - c, a + c)], 0.03))
     round_numbers(axes.xaxis, axes.yaxis)
-    name_axes(axes, "tasks trained on", on_tasks(what, "validation tasks"))
+    name_axes(axes, count, what)
     last = [curve.validations[-1][:2] for curve in curves]
     ends = spread([y for _, y in axes.transData.transform(last)], LINE, 46, height - 28)
     for i, (curve, end) in enumerate(zip(curves, ends, strict=True)):

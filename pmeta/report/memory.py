@@ -46,7 +46,7 @@ class Walk:
 
 def walk_of(run: RunRecord) -> Walk | None:
     """The step that takes the most, with mu_fw at its bound; None where nothing is known yet."""
-    if not run.ops or not run.masks:
+    if not run.adapts or not run.masks:
         return None
     walks = [_walk(run, run.ops, mask, run.mu_fw, run.attention) for mask in run.masks]
     return max(walks, key=lambda walk: walk.peak_mb("paper"))
@@ -54,7 +54,7 @@ def walk_of(run: RunRecord) -> Walk | None:
 
 def dense_walk(run: RunRecord) -> Walk | None:
     """MAML, which updates every layer of the same network."""
-    return _walk(run, run.ops, layer_names(run.ops), {}, False) if run.ops else None
+    return _walk(run, run.ops, layer_names(run.ops), {}, False) if run.adapts else None
 
 
 def _walk(
@@ -67,7 +67,7 @@ def _walk(
     names = tuple(name for name in layer_names(ops) if name in mask)
     kept = {name: ratio for name, ratio in mu_fw.items() if name in mask}
     scores = attention and bool(set(names) & set(layer_names(ops)[:-1]))
-    return Walk(ops, names, kept, scores, run.samples, run.kept_words)
+    return Walk(ops, names, kept, scores, run.network.samples, run.network.kept_words)
 
 
 def memory_along_layers(walk: Walk, top_mb: float) -> Figure:

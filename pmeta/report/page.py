@@ -1,6 +1,5 @@
 """The page: what was given, in sections from the whole to the single run."""
 
-import dataclasses
 from base64 import b64encode
 from pathlib import Path
 from typing import Any
@@ -10,12 +9,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from pmeta.method.methods import ALL
 from pmeta.report.read import Given
 from pmeta.report.reliability import caption, of_training, reliability
-from pmeta.report.run import RunRecord, score_of
+from pmeta.report.run import RunRecord
 from pmeta.report.setup import KINDS, Card, card, finding, setup_section
 from pmeta.report.steps import evolution, largest_of, moments, shares, strength, update_ratios
 from pmeta.report.tables import difference_picture, differences, entries, notes, score_picture
-from pmeta.report.words import bytes_text, counted, labels, number, step_size_text, unit, with_ci95
-from pmeta.training.config import ImageConfig
+from pmeta.report.words import bytes_text, counted, labels, number, step_size_text, with_ci95
 
 OPEN = 3
 """So many runs are shown in full; of more, each opens when asked."""
@@ -33,14 +31,14 @@ TEMPLATES.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
 def page(given: Given, title: str) -> str:
     """One HTML page that needs nothing else."""
     groups = by_setup(given.runs)
-    said = [(setup, finding(runs)) for setup, runs in groups.items()]
-    runs = [pair for group in groups.values() for pair in zip(group, labels(group), strict=True)]
+    said = [(group[0].setup, finding(group)) for group in groups]
+    runs = [pair for group in groups for pair in zip(group, labels(group), strict=True)]
     return TEMPLATES.get_template("page.html").render(
         title=title,
         kinds=KINDS,
         found=found(given),
         findings=[(setup, text) for setup, text in said if text],
-        setups=[setup_section(setup, group) for setup, group in groups.items()],
+        setups=[setup_section(group[0].setup, group) for group in groups],
         tables=[table_section(t) for t in given.tables],
         figures=[(name, data_url(path)) for name, path in given.figures],
         runs=[run_section(run, name) for run, name in runs],
@@ -54,12 +52,12 @@ def found(given: Given) -> str:
     return ", ".join(counted(len(items), name) for items, name in parts if items)
 
 
-def by_setup(runs: list[RunRecord]) -> dict[str, list[RunRecord]]:
+def by_setup(runs: list[RunRecord]) -> list[list[RunRecord]]:
     """Runs that can be compared with each other, in the order of the methods."""
-    groups: dict[str, list[RunRecord]] = {}
-    for run in sorted(runs, key=lambda run: (list(ALL).index(run.method), str(run.path))):
-        groups.setdefault(run.setup, []).append(run)
-    return groups
+    groups: dict[Any, list[RunRecord]] = {}
+    for run in sorted(runs, key=lambda run: ([*ALL, ""].index(run.method), str(run.path))):
+        groups.setdefault((run.setup, run.measure), []).append(run)
+    return list(groups.values())
 
 
 def data_url(path: Path) -> str:
@@ -90,17 +88,19 @@ def table_section(given: dict[str, Any]) -> dict[str, Any]:
 
 def run_section(run: RunRecord, label: str) -> dict[str, Any]:
     """What is known of a run, behind a line that says what it is."""
-    state = "finished" if run.finished else f"{run.done:,} of {run.config.tasks:,} tasks"
-    score = run.score
+    score, total = run.score, run.figures.total
+    state = "finished" if run.finished else f"{run.done:,} of {run.so_far(total)}"
     if score:
-        state += f", {with_ci95(score, unit(run))} in {bytes_text(score.memory_mb)}"
+        state += f", {with_ci95(score, run.measure.unit)}"
+        state += f" in {bytes_text(score.costs.memory_mb)}" if score.costs else ""
     return {
         "label": label,
         "line": f"{run.setup}: {state}",
         "path": str(run.path),
         "title": run.title,
         "failed": run.failed,
-        "steps": run_steps(run) if run.chosen else None,
+        "validated": bool(run.chosen),
+        "steps": run_steps(run) if run.alpha else None,
         "evaluations": [_evaluation(run, e) for e in run.evaluations],
         "settings": _settings(run),
         "versions": ", ".join(f"{name} {v}" for name, v in run.settings["versions"].items()),
@@ -111,22 +111,23 @@ def run_steps(run: RunRecord) -> dict[str, Any]:
     """The step sizes of a run's model, what its slider goes through, and the cards beside it."""
     chosen = run.chosen
     assert chosen
-    which = "best model" if run.best else "last validation; the layers are not chosen yet"
+    not_yet = "last validation; the layers are not chosen yet"
+    which = not_yet if run.best is None else "best model"
     largest = largest_of([m["alpha"] for m in run.metrics])
     history = [
-        [m["tasks"], [[float(f"{a:.3g}") for a in row] for row in m["alpha"]]] for m in run.metrics
+        [run.at(m), [[float(f"{a:.3g}") for a in row] for row in m["alpha"]]] for m in run.metrics
     ]
     return {
-        "title": f"Step sizes α after {chosen['tasks']:,} tasks",
+        "title": f"Step sizes α after {run.so_far(run.at(chosen))}",
         "caption": f"Of each layer and step, {which}. A point stands for 0: not updated, nothing "
         "stored.",
         "rows": [
             (name, [(step_size_text(a), strength(a, largest)) for a in column])
-            for name, *column in zip(run.layers, *chosen["alpha"], strict=True)
+            for name, *column in zip(run.layers, *run.alpha, strict=True)
         ],
-        "tasks": chosen["tasks"],
-        "at": [m["tasks"] for m in run.metrics].index(chosen["tasks"]),
-        "history": {"history": history, "largest": largest},
+        "so_far": run.so_far(run.at(chosen)),
+        "at": [run.at(m) for m in run.metrics].index(run.at(chosen)),
+        "history": {"history": history, "largest": largest, "unit": run.figures.counted.unit},
         "cards": _beside(run),
     }
 
@@ -142,12 +143,12 @@ def _beside(run: RunRecord) -> list[Card]:
         how = "The most that the clipped scores can leave."
     cards = [card("Share of the weights that each step updates", how, shares(ratios, run.layers))]
     if len(run.metrics) > 1:
-        words = "From the first to the last validation, after so many tasks; "
+        words = f"From the first to the last validation, after so many {run.figures.counted.unit}; "
         words += "rows are layers, columns are steps, as above."
         picture = evolution(moments(run), run.layers)
         cards.insert(0, card("How the step sizes evolved", words, picture))
-    if run.calibration and isinstance(run.config, ImageConfig):
-        part = of_training(run.calibration, run.config.n_shot)
+    if run.calibration:
+        part = of_training(run.calibration, run.settings.get("n_shot"))
         words = caption(run.calibration, part)
         cards.append(card("How sure it is, and how often right", words, reliability(part)))
     return cards
@@ -155,17 +156,16 @@ def _beside(run: RunRecord) -> list[Card]:
 
 def _evaluation(run: RunRecord, e: dict[str, Any]) -> list[str]:
     """A row of the table of evaluations that are kept with the run."""
-    score, data = score_of(e, ""), e.get("data") or "the run's own"
+    data = e.get("data") or "the run's own"
     names = [data, e.get("split", "unseen tasks"), str(e.get("batch", 1) or "all")]
-    figures = [with_ci95(score, unit(run)), bytes_text(score.memory_mb), number(score.gmac)]
-    return [*names, f"{e['tasks']:,}", *figures]
+    score = with_ci95(run.score_of(e), run.measure.unit)
+    return [*names, f"{e['tasks']:,}", score, bytes_text(e["memory_mb"]), number(e["gmac"])]
 
 
 def _settings(run: RunRecord) -> list[tuple[str, str, bool]]:
     """Every setting of config.json, and whether it is the default."""
-    default = {f.name: f.default for f in dataclasses.fields(run.config)}
-    given = {name: value for name, value in run.settings.items() if name != "versions"}
+    shown = {name: value for name, value in run.settings.items() if name != "versions"}
     return [
-        (name, "–" if value == "" else str(value), value == default.get(name))
-        for name, value in given.items()
+        (name, "–" if value == "" else str(value), name not in run.figures.given)
+        for name, value in shown.items()
     ]

@@ -33,10 +33,11 @@ STYLES = {
     "maml++": ("#56b4e9", "D"),
     "pmeta-lr": ("#e69f00", "v"),
     "pmeta": ("#d55e00", "*"),
+    "": ("#5c5c5c", "X"),
 }
 COLORS, MARKERS = ({name: style[i] for name, style in STYLES.items()} for i in (0, 1))
 """Of each method in every picture: a colour of Okabe and Ito's, which colour-blind people tell
-apart, and a shape for them and for print."""
+apart, and a shape for them and for print; "" stands for all that is none of ours."""
 CSS = (Path(__file__).parent / "templates" / "report.css").read_text(encoding="utf-8")
 LIGHT = dict(re.findall(r"--(\w+): (#\w{6})", CSS.partition("@media")[0]))
 """The page's colours by name."""

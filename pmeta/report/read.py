@@ -6,16 +6,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pmeta import kinds
 from pmeta.base.files import read_json
-from pmeta.cost.ops import Op
 from pmeta.report import shapes
 from pmeta.report.run import RunRecord
-from pmeta.report.shapes import check
+from pmeta.report.shapes import Count, Number, check
 from pmeta.training.run_folder import Run
 
 NO_EVALUATIONS = {
-    f"{of}.json" for of in ["config", "best", "last", "failed", "network", "calibration"]
+    f"{of}.json" for of in ["config", "network", "figures", "best", "last", "failed", "calibration"]
 }
 OF_A_RUN = ("config.json", "metrics.jsonl", "last.safetensors", "best.safetensors")
 
@@ -143,102 +141,99 @@ def read_run(path: Path, tests: list[dict[str, Any]]) -> RunRecord:
     """A run folder; `tests` are evaluations that were found elsewhere."""
     run = Run(path)
     settings = run.config()
-    config, metrics = _config(path, settings), run.metrics()
-    if metrics and "val_loss" in metrics[0] and "val_accuracy" not in metrics[0]:
-        raise ValueError(
-            f"a report shows accuracies and returns, and {path} has losses of a regression: leave "
-            "it out, its figures are in metrics.jsonl."
-        )
-    kept = _evaluations(path, "after" if settings["kind"] == "policies" else "accuracy")
-    own = _own_network(path) if settings.get("model") else None
-    record = RunRecord(path, config, settings, metrics, None, [*tests, *kept], own=own)
-    _check(record)
+    check(f"the config.json in {path}", settings, shapes.Start)
+    network, figures = (_described(path, name) for name in ("network", "figures"))
+    known = (
+        check(str(path / "network.json"), network, shapes.Network),
+        check(str(path / "figures.json"), figures, shapes.Figures),
+    )
+    record = RunRecord(path, settings, *known, run.metrics(), None, [])
+    _check_metrics(record)
     failed = _json(path / "failed.json") if (path / "failed.json").exists() else {"error": ""}
     check(str(path / "failed.json"), failed, shapes.Failed)
     return dataclasses.replace(
-        record, best=_best(record), failed=failed["error"], calibration=_calibration(record)
+        record,
+        best=_best(record),
+        evaluations=[*tests, *_evaluations(record)],
+        failed=failed["error"],
+        calibration=_calibration(run),
     )
 
 
-def _own_network(path: Path) -> tuple[list[str], tuple[Op, ...], int]:
-    """Layers and operations of a network that is none of the paper's."""
-    where = path / "network.json"
-    if not where.exists():
-        raise ValueError(f"a network of one's own is in {where}, which is missing: train it again.")
-    found = _json(where)
-    check(str(where), found, shapes.OwnNetwork)
-    return found["layers"], tuple(_op(op) for op in found["ops"]), found.get("samples", 1)
+def _described(path: Path, name: str) -> Any:
+    """What a run says of itself."""
+    where = path / f"{name}.json"
+    if not (path / "figures.json").exists() or not where.exists():
+        raise ValueError(
+            f"a run says what it is in network.json and figures.json, and {path} is without, as "
+            "those of older releases: pmeta train with the same --out writes it (of Learner.fit: "
+            "the same call)."
+        )
+    return _json(where)
 
 
-def _op(found: dict[str, Any]) -> Op:
-    known: dict[str, Any] = {}
-    for name in (f.name for f in dataclasses.fields(Op) if f.name in found):
-        known[name] = tuple(found[name]) if isinstance(found[name], list) else found[name]
-    return Op(**known)
+def _check_metrics(run: RunRecord) -> None:
+    """Raise ValueError unless every validation has its figures and all step sizes."""
+    for i, m in enumerate(run.metrics):
+        where = f"line {i + 1} of the metrics.jsonl in {run.path}"
+        check(where, m, dict[str, Any])
+        _check_figures(where, m, **{run.figures.count: Count, run.figures.score: Number})
+        for key in (run.figures.ci95, "exact_memory_mb"):
+            check(f"{key} of {where}", m.get(key), Number | None)
+        if not run.adapts:
+            continue
+        _check_figures(where, m, memory_mb=Number, gmac=Number, alpha=list[list[Number]])
+        steps, layers = len(run.metrics[0]["alpha"]), len(run.layers)
+        if not steps or len(m["alpha"]) != steps or any(len(row) != layers for row in m["alpha"]):
+            raise ValueError(
+                f"{where} should have step sizes for {steps or 'all'} steps of {layers} layers, "
+                "and has others: another network's."
+            )
 
 
-def _config(path: Path, settings: dict[str, Any]) -> Any:
-    where = f"the config.json in {path}"
-    check(where, settings, shapes.Start)
-    kind = kinds.kind(settings["kind"]).Config
-    for name, value in settings.items():
-        if type(value) in (int, float):
-            check(f"{name} in {where}", value, shapes.Number)
-    return check(where, settings, kind)
+def _check_figures(where: str, found: dict[str, Any], **shapes: Any) -> None:
+    """Raise ValueError unless these keys are there and as they should be."""
+    for key, shape in shapes.items():
+        if key not in found:
+            raise ValueError(f"{where} lacks {key}: have it written anew, or leave it out.")
+        check(f"{key} of {where}", found[key], shape)
 
 
-def _best(run: RunRecord) -> dict[str, Any] | None:
-    """Tasks and input of the best model; None where its validation is not logged yet."""
+def _best(run: RunRecord) -> int | None:
+    """How far the training was at the best model; None where its validation is not logged yet."""
     path = run.path / "best.json"
     if not path.exists():
         return None
-    best = _json(path)
-    check(str(path), best, shapes.Best if run.is_rl else shapes.BestOfSamples)
-    images = not run.is_rl and not getattr(run.config, "model", "")
-    if images and (len(best["input"]) != 3 or 0 in best["input"]):
-        raise ValueError(
-            f"{path} should have channels, height and width as input, "
-            f"and has {best['input']}: not ours."
-        )
-    if best["tasks"] > run.done:  # as after a kill between the two
+    found = check(str(path), _json(path), dict[str, Any])
+    _check_figures(str(path), found, **{run.figures.count: Count})
+    best = run.at(found)
+    if best > run.done:  # as after a kill between the two
         return None
-    if best["tasks"] not in [m["tasks"] for m in run.metrics]:
+    if best not in [run.at(m) for m in run.metrics]:
         raise ValueError(
-            f"{path} speaks of {best['tasks']} tasks, of which metrics.jsonl has no line: "
+            f"{path} speaks of {run.so_far(best)}, of which metrics.jsonl has no line: "
             "they are of two runs."
         )
     return best
 
 
-def _calibration(run: RunRecord) -> dict[str, Any] | None:
+def _calibration(run: Run) -> dict[str, Any] | None:
     """calibration.json, where it is there and has something in it."""
-    found = None if run.is_rl else Run(run.path).calibration()
+    found = run.calibration()
     if found is None:
         return None
     check(str(run.path / "calibration.json"), found, shapes.Calibration)
     return found if found["shots"] else None
 
 
-def _evaluations(path: Path, score: str) -> list[dict[str, Any]]:
+def _evaluations(run: RunRecord) -> list[dict[str, Any]]:
     """What `pmeta evaluate --json` printed, kept anywhere in the run folder."""
-    found = []
-    for file in sorted(path.rglob("*.json")):
+    found, score = [], run.figures.evaluated
+    for file in sorted(run.path.rglob("*.json")):
         content = None if file.name in NO_EVALUATIONS else _json(file)
         if isinstance(content, dict) and {score, "memory_mb", "gmac"} <= content.keys():
-            of = shapes.EvaluationOfPolicy if score == "after" else shapes.EvaluationOfPictures
-            check(str(file), content, of)
+            check(str(file), content, shapes.Evaluation)
+            _check_figures(str(file), content, **{score: Number})
+            check(f"{score}_ci95 of {file}", content.get(f"{score}_ci95"), Number | None)
             found.append(content)
     return found
-
-
-def _check(run: RunRecord) -> None:
-    """Raise ValueError unless every validation has its figures and all step sizes."""
-    steps, layers = run.config.inner_steps, len(run.layers)
-    for i, m in enumerate(run.metrics):
-        where = f"line {i + 1} of the metrics.jsonl in {run.path}"
-        check(where, m, shapes.ValidationOfPolicy if run.is_rl else shapes.ValidationOfPictures)
-        if len(m["alpha"]) != steps or any(len(row) != layers for row in m["alpha"]):
-            raise ValueError(
-                f"{where} should have step sizes for {steps} steps of {layers} layers, "
-                "and has others: another network's."
-            )

@@ -41,7 +41,7 @@ def caption(calibration: Mapping[str, Any], shots: Mapping[str, Any]) -> str:
     )
 
 
-def of_training(calibration: Mapping[str, Any], n_shot: int) -> Mapping[str, Any]:
+def of_training(calibration: Mapping[str, Any], n_shot: Any) -> Mapping[str, Any]:
     """The part for as many samples of a class as the run was trained with."""
     found: Sequence[Mapping[str, Any]] = calibration["shots"]
     return next((s for s in found if s["n_shot"] == n_shot), found[-1])

@@ -1,7 +1,5 @@
-"""One run as the report sees it: settings, validations, evaluations, its network. No torch."""
+"""One run as the report sees it: what its folder says of it, and what was measured. No torch."""
 
-import dataclasses
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -9,38 +7,29 @@ from typing import Any, NamedTuple
 
 from pmeta.cost.adaptation import cost
 from pmeta.cost.bound import bound_mu_fw
-from pmeta.cost.networks import four_conv, mlp, resnet12
-from pmeta.cost.ops import Op, layer_names, m
-from pmeta.cost.setup import POLICIES
+from pmeta.cost.ops import Op
 from pmeta.method.methods import ALL, Method
-from pmeta.paper import ADAPTATION, BACKBONES, MLPS, TABLE2, TABLE3
-from pmeta.rl.config import RLConfig
-from pmeta.training.config import ImageConfig
-
-ENV_TITLES = {"navigation": "2D navigation", "cheetah-velocity": "Half-Cheetah velocity"}
-ABLATED = ("scores", "clip_ratio_fw", "clip_ratio_bw", "sparse_fw", "sparse_bw", "norm", "pool")
-GLYPHS = (1, 28, 28)  # pixels of the embedded set, unless it is enlarged
+from pmeta.report.shapes import Figures, Network, PaperScore
+from pmeta.training.figures import Figure
 
 
-class Score(NamedTuple):
-    """How well a model adapts, and what that costs."""
+class Costs(NamedTuple):
+    """What adapting takes."""
 
-    value: float
-    """Accuracy in percent, or return."""
-    ci95: float | None
     memory_mb: float
     exact_memory_mb: float | None
     gmac: float
-    source: str
-    """What it was measured on."""
 
 
-class PaperScore(NamedTuple):
-    """The same as the paper prints it."""
+class Score(NamedTuple):
+    """How well a model adapts."""
 
     value: float
-    memory_mb: float
-    gmac: float
+    ci95: float | None
+    costs: Costs | None
+    """None: there is nothing to adapt to."""
+    source: str
+    """What it was measured on."""
 
 
 @dataclass(frozen=True)
@@ -48,141 +37,109 @@ class RunRecord:
     """All that a run folder says."""
 
     path: Path
-    config: Any
     settings: dict[str, Any]
-    """config.json as it is."""
+    """config.json."""
+    network: Network
+    figures: Figures
     metrics: list[dict[str, Any]]
-    best: dict[str, Any] | None
+    best: int | None
+    """How far the training was at its best model."""
     evaluations: list[dict[str, Any]]
     failed: str = ""
     """The error that ended it, where `pmeta reproduce` noted one."""
-    own: tuple[list[str], tuple[Op, ...], int] | None = None
-    """Layers, operations and support samples of a network of the user's own, as network.json has
-    them."""
     calibration: dict[str, Any] | None = None
     """Of its best model, by `pmeta train` or `pmeta calibrate`."""
 
     @property
-    def is_rl(self) -> bool:
-        return isinstance(self.config, RLConfig)
+    def method(self) -> str:
+        """Its name; empty where it is none of ours."""
+        name = self.settings.get("method")
+        return name if isinstance(name, str) and name in ALL else ""
 
     @property
-    def method(self) -> str:
-        return self.config.method
-
-    @cached_property
-    def row(self) -> Method:
-        return self.config.method_row()
+    def row(self) -> Method | None:
+        """How it adapts; None: not at all."""
+        return self.network.method
 
     @property
     def title(self) -> str:
         """The method, and what this run changes in it."""
-        return ", ".join([ALL[self.method].title, *self.changes])
-
-    @property
-    def changes(self) -> list[str]:
-        """What the run changes in its method, as in the paper's ablations."""
-        values = {n: getattr(self.config, n) for n in ABLATED if hasattr(self.config, n)}
-        changed = {name: v for name, v in values.items() if v != getattr(ImageConfig, name)}
-        return [f"{name} = {value}" for name, value in changed.items()]
-
-    @property
-    def finished(self) -> bool:
-        return bool(self.metrics) and self.metrics[-1]["tasks"] >= self.config.tasks
-
-    @property
-    def done(self) -> int:
-        """Tasks up to the last validation."""
-        return self.metrics[-1]["tasks"] if self.metrics else 0
+        return ", ".join([self.figures.title, *self.figures.changes])
 
     @property
     def setup(self) -> str:
         """What is learned with which network: runs of one set-up can be compared."""
-        c = self.config
-        if isinstance(c, RLConfig):
-            return f"{ENV_TITLES[c.env]}, {c.episodes} episodes of {c.horizon} steps"
-        if c.kind == "own":
-            size = "x".join(map(str, self.own[1][0].x)) if self.own else ""
-            return f"{size}, {c.model}"
-        if c.model:
-            size = "x".join(map(str, self.own[1][0].x)) if self.own else ""
-            data = Path(c.data).name or c.data
-            return f"{data} {size}, {c.model}, {c.n_way}-way {c.n_shot}-shot".lstrip()
-        height, width = self.image[1:] if self.image else (c.image_size, c.image_size)
-        size = f"{height}x{width}" if height else "images as they are"
-        backbone = BACKBONES[c.backbone] + ("" if c.channels == 32 else f" ({c.channels} channels)")
-        return f"{Path(c.data).name or c.data} {size}, {backbone}, {c.n_way}-way {c.n_shot}-shot"
-
-    @cached_property
-    def image(self) -> tuple[int, int, int] | None:
-        """(C, H, W) of a sample; None as long as nothing says so: a best model does."""
-        if isinstance(self.config, RLConfig) or self.config.model:
-            return None
-        if self.best:
-            c, h, w = self.best["input"]
-            return c, h, w
-        size = self.config.image_size
-        if self.config.data == "glyphs":
-            return (1, size, size) if size else GLYPHS
-        return None
+        return self.figures.setup
 
     @property
-    def samples(self) -> int:
-        c = self.config
-        if c.kind == "own":
-            return self.own[2] if self.own else 1
-        return c.episodes if isinstance(c, RLConfig) else c.n_way * c.n_shot
+    def measure(self) -> Figure:
+        """What its score is called."""
+        return self.figures.figures[self.figures.score]
+
+    def at(self, record: dict[str, Any]) -> int:
+        """How far the training was at a validation."""
+        return int(record[self.figures.count])
+
+    def so_far(self, count: int) -> str:
+        """How far that is, in words: "1,200 tasks"."""
+        return f"{count:,} {self.figures.counted.unit}"
 
     @property
-    def kept_words(self) -> int:
-        """Observations, actions and rewards of all episodes, kept for the baseline."""
-        if not self.is_rl or not self.ops:
-            return 0
-        return self.samples * (m(self.ops[0].x) + m(self.ops[-1].y) + self.ops[0].x[0])
+    def finished(self) -> bool:
+        return bool(self.metrics) and self.done >= self.figures.total
 
-    @cached_property
-    def ops(self) -> tuple[Op, ...] | None:
-        """The network for the cost model; None where the size of its input is not known yet."""
-        if isinstance(self.config, RLConfig):
-            return mlp(*POLICIES[MLPS[self.config.env]], steps=self.config.horizon)
-        if self.config.model:
-            return self.own[1] if self.own else None
-        return network(self.config, self.image) if self.image else None
+    @property
+    def done(self) -> int:
+        """How far the training was at the last validation."""
+        return self.at(self.metrics[-1]) if self.metrics else 0
 
-    @cached_property
+    @property
+    def ops(self) -> tuple[Op, ...]:
+        return self.network.ops
+
+    @property
     def layers(self) -> list[str]:
-        """The columns of alpha. A policy has a step size for its deviation, too."""
-        if isinstance(self.config, RLConfig):
-            return [*layer_names(self.ops or ()), "log_std"]
-        if self.config.model:
-            return self.own[0] if self.own else []
-        return layer_names(network(self.config, self.image or (3, 84, 84)))
+        """The columns of alpha. Some belong to no operation, as the deviation of a policy."""
+        return self.network.layers
+
+    @property
+    def adapts(self) -> bool:
+        """Whether there is a support set to adapt to, and so step sizes and costs."""
+        return self.network.samples > 0
 
     @property
     def chosen(self) -> dict[str, Any] | None:
         """The validation of the best model, or the last one as long as there is none."""
-        at = self.best["tasks"] if self.best else self.done
-        return next((v for v in self.metrics if v["tasks"] == at), None)
+        at = self.done if self.best is None else self.best
+        return next((v for v in self.metrics if self.at(v) == at), None)
+
+    @property
+    def alpha(self) -> list[list[float]]:
+        """The step sizes of the chosen model; none where it is not adapted."""
+        return self.chosen.get("alpha", []) if self.chosen else []
 
     @property
     def masks(self) -> list[list[str]]:
         """The layers that each step of the chosen model updates."""
-        names = self.layers[:-1] if self.is_rl else self.layers
-        alpha = self.chosen["alpha"] if self.chosen else []
-        return [[name for name, a in zip(names, row, strict=False) if a > 0] for row in alpha]
+        known = {op.name for op in self.ops}
+        named = [
+            [(name, a) for name, a in zip(self.layers, row, strict=True) if name in known]
+            for row in self.alpha
+        ]
+        return [[name for name, a in row if a > 0] for row in named]
 
     @property
     def attention(self) -> bool:
-        return self.row.scores == "attention"
+        return self.row is not None and self.row.scores == "attention"
 
     @property
     def mu_fw(self) -> dict[str, float]:
         """The most that mu_fw can be, whatever the data."""
-        return bound_mu_fw(self.ops or (), self.row.stored_rho)
+        return bound_mu_fw(self.ops, self.row.stored_rho if self.row else None)
 
     @cached_property
-    def inference_gmac(self) -> float | None:
-        return cost(self.ops, [[]], self.samples).inference_gmac if self.ops else None
+    def inference_gmac(self) -> float:
+        return cost(self.ops, [[]], self.network.samples).inference_gmac if self.adapts else 0.0
 
     @cached_property
     def score(self) -> Score | None:
@@ -190,73 +147,32 @@ class RunRecord:
         own = [e for e in self.evaluations if self._is_own(e)]
         if own:
             e = max(own, key=lambda e: (e.get("split", "test") == "test", e["tasks"]))
-            return score_of(e, f"{e.get('split', 'test')}, {e['tasks']:,} tasks")
+            return self.score_of(e, f"{e.get('split', 'test')}, {e['tasks']:,} tasks")
         if not self.chosen:
             return None
-        what = "best validation" if self.best else "last validation, layers not chosen yet"
-        return score_of(self.chosen, f"{what}, {self.config.val_tasks:,} tasks")
+        not_yet = "last validation, layers not chosen yet"
+        what = not_yet if self.best is None else "best validation"
+        ci95 = self.chosen.get(self.figures.ci95)
+        return Score(self.chosen[self.figures.score], ci95, self._costs(self.chosen), what)
 
     def _is_own(self, evaluation: dict[str, Any]) -> bool:
-        data = evaluation.get("data", "") in ("", getattr(self.config, "data", ""))
-        asked = {key: evaluation.get(key) for key in ("n_way", "n_shot")}
-        tasks = all(n in (None, getattr(self.config, key, None)) for key, n in asked.items())
+        asked = {key: evaluation.get(key) for key in ("data", "n_way", "n_shot")}
+        tasks = all(n in (None, "", self.settings.get(key)) for key, n in asked.items())
         other = (evaluation.get(key) for key in ("classes", "least_step"))
-        plain = evaluation.get("batch", 1) == 1 and all(value is None for value in other)
-        return data and tasks and plain
+        return tasks and evaluation.get("batch", 1) == 1 and all(value is None for value in other)
+
+    def score_of(self, evaluation: dict[str, Any], source: str = "") -> Score:
+        """What an evaluation found."""
+        key = self.figures.evaluated
+        ci95 = next((evaluation[k] for k in (f"{key}_ci95", "ci95") if k in evaluation), None)
+        return Score(evaluation[key], ci95, self._costs(evaluation), source)
+
+    def _costs(self, found: dict[str, Any]) -> Costs | None:
+        if not self.adapts:
+            return None
+        return Costs(found["memory_mb"], found.get("exact_memory_mb"), found["gmac"])
 
     @property
     def paper(self) -> PaperScore | None:
         """The paper's figures for the same, if it has them."""
-        own = getattr(self.config, "model", "")
-        return None if self.changes or own else paper_score(self.config, self.image, self.method)
-
-
-def score_of(found: dict[str, Any], source: str) -> Score:
-    """From a line of metrics.jsonl, or from an evaluation."""
-    value = next(
-        found[key] for key in ("val_accuracy", "val_after", "accuracy", "after") if key in found
-    )
-    ci95 = next((found[key] for key in ("val_ci95", "ci95", "after_ci95") if key in found), None)
-    return Score(
-        value, ci95, found["memory_mb"], found.get("exact_memory_mb"), found["gmac"], source
-    )
-
-
-def network(config: ImageConfig, image: tuple[int, int, int]) -> tuple[Op, ...]:
-    """The operations of a run's network."""
-    groups = 0 if config.norm == "none" else config.groups
-    if config.backbone == "4conv":
-        ops = four_conv(config.n_way, image, config.channels, groups, config.embedding)
-    else:
-        widths = tuple(config.channels * 2**b for b in range(1, 5))
-        ops = resnet12(config.n_way, image, widths, groups)
-    return tuple(_variant(op, config) for op in ops)
-
-
-def _variant(op: Op, config: ImageConfig) -> Op:
-    if op.kind == "maxpool" and config.pool == "average":
-        return dataclasses.replace(op, kind="pool")
-    if op.kind == "norm" and config.norm == "batch":
-        return dataclasses.replace(op, groups=1)
-    return op
-
-
-def paper_score(
-    config: ImageConfig | RLConfig, image: Sequence[int] | None, method: str
-) -> PaperScore | None:
-    """What the paper prints for a method in this set-up (Tables 2 and 3), if it has it.
-
-    Data are MiniImageNet if their name says so."""
-    if isinstance(config, RLConfig):
-        usual = (config.episodes, config.horizon) == (20, 200)
-        value, key = TABLE3[config.env][method], (MLPS[config.env], 20)
-    else:
-        key = (config.backbone, config.n_shot)
-        network = (config.n_way, config.channels, config.norm, config.pool)
-        usual = network == (5, 32, "group", "max") and tuple(image or ()) == (3, 84, 84)
-        usual = usual and key in TABLE2 and "mini" in Path(config.data).name.lower()
-        value = TABLE2[key][method][0] if usual else 0.0
-    if not usual:
-        return None
-    gmac, memory_mb = ADAPTATION[key][method]
-    return PaperScore(value, memory_mb, gmac)
+        return None if self.figures.changes else self.figures.paper.get(self.method)

@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from pmeta.method.methods import ALL, METHODS
+from pmeta.method.methods import METHODS
 from pmeta.report.figures import (
     Bar,
     MethodPoint,
+    axes_of,
     computation,
     curve_of,
     learning_curves,
@@ -17,8 +18,9 @@ from pmeta.report.figures import (
 )
 from pmeta.report.memory import Walk, dense_walk, memory_along_layers, walk_of
 from pmeta.report.picture import COLORS, svg
-from pmeta.report.run import PaperScore, RunRecord, paper_score
-from pmeta.report.words import SHORT, bytes_text, labels, number, score_name, unit, with_ci95
+from pmeta.report.run import Costs, RunRecord, Score
+from pmeta.report.shapes import PaperScore
+from pmeta.report.words import SHORT, bytes_text, labels, number, with_ci95, with_unit
 
 KINDS = {
     "conv": "inputs of convs",
@@ -53,18 +55,19 @@ def card(title: str, caption: str, picture: Figure) -> Card:
 
 def finding(runs: Sequence[RunRecord]) -> str:
     """What these runs show, in a sentence or two of figures; empty where p-Meta is not there."""
-    ours = next((run for run in reversed(runs) if run.score and run.row.sparse_alpha), None)
-    if not ours or not ours.score:
+    found = scored(runs)
+    ours = next((r for r in reversed(found) if r.run.row and r.run.row.sparse_alpha), None)
+    if not ours:
         return ""
-    memory = ours.score.memory_mb
-    said = f"{ALL[ours.method].title} adapts in {bytes_text(memory)}: "
-    said += f"{score_name(ours)} {with_ci95(ours.score, unit(ours))} ({ours.score.source})."
-    plain = [run for name in ("maml++", "maml") for run in runs if run.method == name and run.score]
-    walk = dense_walk(ours)
-    if plain and plain[0].score:
-        score = plain[0].score
-        said += f" {ALL[plain[0].method].title} takes {_compared(score.memory_mb, memory)}: "
-        said += f"{with_ci95(score, unit(ours))}."
+    memory, what = ours.costs.memory_mb, ours.run.measure
+    said = f"{ours.run.figures.title} adapts in {bytes_text(memory)}: "
+    said += f"{what.words} {with_ci95(ours.score, what.unit)} ({ours.score.source})."
+    plain = [r for name in ("maml++", "maml") for r in found if r.run.method == name]
+    walk = dense_walk(ours.run)
+    if plain:
+        takes = _compared(plain[0].costs.memory_mb, memory)
+        score = with_ci95(plain[0].score, what.unit)
+        said += f" {plain[0].run.figures.title} takes {takes}: {score}."
     elif walk:
         takes = _compared(walk.peak_mb("paper"), memory)
         said += f" Updating every layer, as MAML does, takes {takes}."
@@ -79,77 +82,114 @@ def _compared(mb: float, ours: float) -> str:
     return bytes_text(mb) + (f", {mb / ours:.1f} times as much" if ours > 0 else "")
 
 
+class Scored(NamedTuple):
+    """A run that was measured, costs and all."""
+
+    run: RunRecord
+    label: str
+    score: Score
+    costs: Costs
+
+
+def scored(runs: Sequence[RunRecord]) -> list[Scored]:
+    """Those of the runs whose score and costs are known."""
+    return [
+        Scored(run, label, run.score, run.score.costs)
+        for run, label in zip(runs, labels(runs), strict=True)
+        if run.score and run.score.costs
+    ]
+
+
 def setup_section(setup: str, runs: Sequence[RunRecord]) -> dict[str, Any]:
     """All pictures of a set-up, and its figures as a table."""
-    scored = [run for run in runs if run.score]
-    if not scored:
+    runs = [run for run in runs if run.score]
+    if not runs:
         return {"title": setup, "overview": None}
-    left, right = [hero(scored), *learning(scored)], [work(scored)]
+    left = [*hero(runs), *learning(runs)]
+    right = work(runs)
     if len(left) == 1:
         left, right = [*left, *right], []
-    cards = {"left": left, "right": right, "memory": memory_cards(scored)}
-    return {"title": setup, "overview": overview(scored), **cards}
+    cards = {"left": left, "right": right, "memory": memory_cards(runs)}
+    return {"title": setup, "overview": overview(runs), **cards}
 
 
-def hero(runs: Sequence[RunRecord]) -> Card:
-    """The picture of the whole project."""
+def hero(runs: Sequence[RunRecord]) -> list[Card]:
+    """The picture of the whole project, where there is something to adapt."""
+    if not scored(runs):
+        return []
     caption = "Filled: ours with CI95. "
     if papers(runs):
         caption += "Hollow: what the paper prints, after its whole training; "
         caption += "dotted lines lead there. "
-    what = score_name(runs[0])
-    picture = score_against_memory(points(runs), what)
-    return card(f"{what.capitalize()} against memory", f"{caption}Up and left is better.", picture)
+    what = runs[0].measure
+    caption += f"{'Down' if what.better == 'lower' else 'Up'} and left is better."
+    label = with_unit(f"{what.words} on unseen tasks", what.unit)
+    picture = score_against_memory(points(runs), label)
+    return [card(f"{_capital(what.words)} against memory", caption, picture)]
+
+
+def _capital(words: str) -> str:
+    return words[:1].upper() + words[1:]
 
 
 def points(runs: Sequence[RunRecord]) -> list[MethodPoint]:
     """Ours, and the paper's for the same set-up."""
-    found = []
-    for run, label in zip(runs, labels(runs), strict=True):
-        if s := run.score:
-            figures = (s.memory_mb, s.value, s.ci95 or 0.0)
-            found.append(MethodPoint(run.method, label, *figures, compared=bool(run.paper)))
+    found = [
+        MethodPoint(
+            r.run.method,
+            r.label,
+            r.costs.memory_mb,
+            r.score.value,
+            r.score.ci95 or 0.0,
+            compared=bool(r.run.paper),
+        )
+        for r in scored(runs)
+    ]
     ours = {run.method for run in runs if run.score and run.paper}
     for method, p in papers(runs).items():
         label = "" if method in ours else SHORT[method]
-        found.append(MethodPoint(method, label, p.memory_mb, p.value, 0.0, hollow=True))
+        found.append(MethodPoint(method, label, p.memory_mb, p.score, 0.0, hollow=True))
     return found
 
 
 def papers(runs: Sequence[RunRecord]) -> dict[str, PaperScore]:
     """What the paper prints for the set-up of these runs, method by method, if it has it."""
-    for run in runs:
-        found = {method: paper_score(run.config, run.image, method) for method in METHODS}
-        if found["maml"]:
-            return {method: p for method, p in found.items() if p}
-    return {}
+    every = next((run.figures.paper for run in runs if run.figures.paper), {})
+    return {method: every[method] for method in METHODS if method in every}
 
 
 def learning(runs: Sequence[RunRecord]) -> list[Card]:
     """How the runs learned, where there is more than one validation."""
     if all(len(run.metrics) < 2 for run in runs):
         return []
-    named = zip(runs, labels(runs), strict=True)
-    curves = [curve_of(run.method, label, run.metrics) for run, label in named]
-    picture = learning_curves(curves, score_name(runs[0]))
+    picture = learning_curves(
+        [curve_of(run, label) for run, label in zip(runs, labels(runs), strict=True)],
+        *axes_of(runs[0]),
+    )
     return [card("Learning curves", "Score on unseen validation tasks, with CI95.", picture)]
 
 
-def work(runs: Sequence[RunRecord]) -> Card:
-    """What a step computes."""
+def work(runs: Sequence[RunRecord]) -> list[Card]:
+    """What a step computes, where there is one."""
+    if not scored(runs):
+        return []
     caption = "Light: the forward pass, which inference takes as well. Full: what adapting adds."
     caption += " Dashed line: the paper's." if any(run.paper for run in runs) else ""
-    return card("Computation of one step", caption, computation(bars(runs)))
+    return [card("Computation of one step", caption, computation(bars(runs)))]
 
 
 def bars(runs: Sequence[RunRecord]) -> list[Bar]:
     """GMACs of a step of each run."""
-    found = []
-    for run, label in zip(runs, labels(runs), strict=True):
-        if run.score:
-            paper = run.paper.gmac if run.paper else 0.0
-            found.append(Bar(run.method, label, run.inference_gmac or 0.0, run.score.gmac, paper))
-    return found
+    return [
+        Bar(
+            r.run.method,
+            r.label,
+            r.run.inference_gmac,
+            r.costs.gmac,
+            r.run.paper.gmac if r.run.paper else 0.0,
+        )
+        for r in scored(runs)
+    ]
 
 
 def memory_cards(runs: Sequence[RunRecord]) -> list[Card]:
@@ -195,28 +235,32 @@ def _listed(walk: Walk) -> str:
 
 def overview(runs: Sequence[RunRecord]) -> dict[str, Any]:
     """The figures of every run, the paper's below them."""
-    what, names = score_name(runs[0]), labels(runs)
-    heads = [f"{what}{' (%)' if what == 'accuracy' else ''}", "peak memory", "exact", "GMACs"]
+    what, adapted = runs[0].measure, scored(runs)
+    heads = [with_unit(what.words, what.unit)]
+    heads += ["peak memory", "exact", "GMACs"] if adapted else []
     sources = {run.score.source for run in runs if run.score}
-    several = len(sources) > 1
+    several, names = len(sources) > 1, labels(runs)
     rows = [_row(run, name, several) for run, name in zip(runs, names, strict=True)]
-    notes = [DIFFERENT if several else f"Measured on: {sources.pop()}.", EXACT]
+    notes = [DIFFERENT if several else f"Measured on: {sources.pop()}."]
+    notes += [EXACT] if adapted else []
     for run, name in zip(runs, names, strict=True):
         if not run.finished:
-            notes.append(f"{name} is not finished: {run.done:,} of {run.config.tasks:,} tasks.")
+            of = run.so_far(run.figures.total)
+            notes.append(f"{name} is not finished: {run.done:,} of {of}.")
     return {"heads": heads, "rows": rows, "notes": notes}
 
 
 def _row(run: RunRecord, label: str, with_source: bool) -> dict[str, Any]:
     s, p = run.score, run.paper
     assert s
-    exact = "" if s.exact_memory_mb is None else bytes_text(s.exact_memory_mb)
-    cells = [
-        (with_ci95(s), f"paper {p.value:.1f}" if p else ""),
-        (bytes_text(s.memory_mb), f"paper {bytes_text(p.memory_mb)}" if p else ""),
-        (exact, ""),
-        (number(s.gmac), f"paper {p.gmac:g}" if p else ""),
-    ]
-    name = label if ":" in label else ALL[run.method].title
+    cells = [(with_ci95(s), f"paper {p.score:.1f}" if p else "")]
+    if s.costs:
+        exact = "" if s.costs.exact_memory_mb is None else bytes_text(s.costs.exact_memory_mb)
+        cells += [
+            (bytes_text(s.costs.memory_mb), f"paper {bytes_text(p.memory_mb)}" if p else ""),
+            (exact, ""),
+            (number(s.costs.gmac), f"paper {p.gmac:g}" if p else ""),
+        ]
+    name = label if ":" in label else run.figures.title
     source = s.source if with_source else ""
     return {"color": COLORS[run.method], "name": name, "source": source, "cells": cells}

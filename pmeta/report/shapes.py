@@ -1,8 +1,13 @@
 """What stands in the JSON files that a report reads, and a check that it does."""
 
+from dataclasses import dataclass
 from typing import Annotated, Any, NotRequired, TypedDict
 
 import msgspec
+
+from pmeta.cost.ops import Op, m
+from pmeta.method.methods import Method
+from pmeta.training.figures import Figure
 
 MOST = 10**15
 """No figure of a run is larger, and larger ones cannot be drawn."""
@@ -14,68 +19,87 @@ class Start(TypedDict):
     """What every config.json has."""
 
     kind: str
-    method: str
-    inner_steps: Count
-    versions: dict[str, Any]
+    versions: dict[str, str]
 
 
-class Best(TypedDict):
-    """best.json."""
+@dataclass(frozen=True)
+class Network:
+    """network.json: how the network adapts."""
 
-    tasks: Count
+    layers: list[str]
+    ops: tuple[Op, ...]
+    samples: Count
+    kept_words: Count
+    method: Method | None
+
+    def __post_init__(self) -> None:
+        if not self.layers or not any(op.kind in ("conv", "fc") for op in self.ops):
+            raise ValueError("it has no layers")
+        for i, op in enumerate(self.ops):
+            sizes = (op.weight, op.bias, m(op.x), m(op.y), *op.x, *op.y, *op.kernel)
+            sized = op.x and op.y and op.groups > 0 and all(0 <= n <= MOST for n in sizes)
+            known = not op.name or op.kind in ("conv", "norm", "fc")
+            if not (sized and known and all(-1 <= source < i for source in op.inputs)):
+                raise ValueError(f"operation {i} is none of a network")
 
 
-class BestOfSamples(Best):
-    """Of a network that takes pictures or other samples; its shape."""
+@dataclass(frozen=True)
+class PaperScore:
+    """The score as the paper prints it, and what adapting takes."""
 
-    input: list[Count]
+    score: Number
+    memory_mb: Number
+    gmac: Number
 
 
-class Costs(TypedDict):
-    """What an adaptation takes, mean over tasks."""
+@dataclass(frozen=True)
+class Figures:
+    """figures.json: what the run is in words, and what is measured."""
+
+    title: str
+    changes: list[str]
+    setup: str
+    total: Count
+    given: list[str]
+    paper: dict[str, PaperScore]
+    score: str
+    ci95: str
+    count: str
+    figures: dict[str, Figure]
+
+    def __post_init__(self) -> None:
+        for key in (self.score, self.count):
+            if key not in self.figures:
+                raise ValueError(f"figures has no {key!r}")
+
+    @property
+    def counted(self) -> Figure:
+        """What is counted to say how far a training is."""
+        return self.figures[self.count]
+
+    @property
+    def evaluated(self) -> str:
+        """The key of the score in what `pmeta evaluate --json` prints."""
+        return self.score.removeprefix("val_")
+
+
+class Evaluation(TypedDict):
+    """What `pmeta evaluate --json` prints, besides the score."""
 
     tasks: Count
     memory_mb: Number
     exact_memory_mb: NotRequired[Number | None]
     gmac: Number
-
-
-class Validation(Costs):
-    """A line of metrics.jsonl."""
-
-    val_ci95: Number | None
-    alpha: list[list[Number]]
-
-
-class ValidationOfPictures(Validation):
-    val_accuracy: Number
-
-
-class ValidationOfPolicy(Validation):
-    val_after: Number
-
-
-class Evaluation(Costs):
-    """What `pmeta evaluate --json` prints."""
-
     data: NotRequired[str | None]
     split: NotRequired[str]
     batch: NotRequired[Count | None]
     update_ratios: NotRequired[list[list[Number]]]
     ci95: NotRequired[Number | None]
-    after_ci95: NotRequired[Number | None]
 
 
-class EvaluationOfPictures(Evaluation):
-    accuracy: Number
-
-
-class EvaluationOfPolicy(Evaluation):
-    after: Number
-
-
-class EvaluationOfQuickstart(EvaluationOfPictures):
+class EvaluationOfQuickstart(Evaluation):
     method: str
+    accuracy: Number
 
 
 class Bin(TypedDict):
@@ -107,28 +131,6 @@ class Failed(TypedDict):
     """failed.json."""
 
     error: str
-
-
-class Operation(TypedDict):
-    """Of network.json; `pmeta.cost.ops.Op`."""
-
-    kind: str
-    name: str
-    weight: Count
-    bias: Count
-    groups: Count
-    x: list[Count]
-    y: list[Count]
-    kernel: list[Count]
-    inputs: list[Number]
-
-
-class OwnNetwork(TypedDict):
-    """network.json."""
-
-    layers: list[str]
-    ops: list[Operation]
-    samples: NotRequired[Count]
 
 
 class Cell(TypedDict):

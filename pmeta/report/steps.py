@@ -93,9 +93,8 @@ def moments(run: RunRecord) -> list[tuple[str, Matrix]]:
     """The step sizes at some validations from the first to the last, each with its name."""
     last = len(run.metrics) - 1
     picked = sorted({round(i * last / (MOMENTS - 1)) for i in range(MOMENTS)})
-    best = run.best["tasks"] if run.best else None
-    chosen = [run.metrics[i] for i in picked]
-    return [(f"{m['tasks']:,}{' best' * (m['tasks'] == best)}", m["alpha"]) for m in chosen]
+    chosen = [(run.at(run.metrics[i]), run.metrics[i]["alpha"]) for i in picked]
+    return [(f"{at:,}{' best' * (at == run.best)}", alpha) for at, alpha in chosen]
 
 
 def evolution(stages: Sequence[tuple[str, Matrix]], layers: Sequence[str]) -> Figure:
@@ -127,10 +126,9 @@ def update_ratios(run: RunRecord) -> tuple[Matrix, bool]:
     if measured:
         return max(measured, key=lambda e: e["tasks"])["update_ratios"], True
     most = largest_shares(run)
-    alpha = run.chosen["alpha"] if run.chosen else []
     return [
         [most[name] if a > 0 else 0.0 for name, a in zip(run.layers, row, strict=True)]
-        for row in alpha
+        for row in run.alpha
     ], not run.attention
 
 
@@ -141,8 +139,8 @@ def _fits(ratios: Any, run: RunRecord) -> bool:
 def largest_shares(run: RunRecord) -> dict[str, float]:
     """The largest share of each layer that clipped scores can leave, whatever the data."""
     shares = dict.fromkeys(run.layers, 1.0)
-    if run.attention:
-        named = [op for op in run.ops or () if op.name]
+    if run.row and run.attention:
+        named = [op for op in run.ops if op.name]
         shares |= {
             op.name: _largest_share(op, run.row.clip_ratio_fw, run.row.clip_ratio_bw)
             for op in named[:-1]

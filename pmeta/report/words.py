@@ -1,5 +1,6 @@
 """Figures as people write them, and short names of runs."""
 
+import math
 import re
 from collections.abc import Sequence
 
@@ -31,8 +32,18 @@ def bytes_text(mb: float) -> str:
 
 def with_ci95(score: Score, unit: str = "") -> str:
     """A score as people write it."""
-    ci95 = "" if score.ci95 is None else f" ± {score.ci95:.1f}"
-    return f"{score.value:.1f}{ci95}{unit}"
+    digits = decimals(score.value)
+    ci95 = "" if score.ci95 is None else f" ± {score.ci95:.{digits}f}"
+    return f"{score.value:.{digits}f}{ci95}" + (f" {unit}" if unit else "")
+
+
+def decimals(value: float) -> int:
+    """Digits behind the point: one of a percentage, or so many that two say something.
+
+    >>> decimals(36.41), decimals(-3.92), decimals(0.01234)
+    (1, 1, 3)
+    """
+    return min(max(1 - math.floor(math.log10(abs(value))), 1), 6) if value else 1
 
 
 def step_size_text(a: float) -> str:
@@ -76,12 +87,17 @@ def shorten(label: str, length: int = 24) -> str:
 
 def labels(runs: Sequence[RunRecord]) -> list[str]:
     """A short name for each run: its method, and its own part of the folder's name if need be."""
-    found = []
-    for run in runs:
-        folders = [r.path.resolve().name for r in runs if r.method == run.method]
+    found, names = [], [short(run) for run in runs]
+    for run, name in zip(runs, names, strict=True):
+        folders = [r.path.resolve().name for r, n in zip(runs, names, strict=True) if n == name]
         own = run.path.resolve().name[_shared(folders) :]
-        found.append(SHORT[run.method] if len(folders) == 1 else f"{SHORT[run.method]}: {own}")
+        found.append(name if len(folders) == 1 else f"{name}: {own}")
     return found
+
+
+def short(run: RunRecord) -> str:
+    """Its method in as few letters as possible."""
+    return SHORT.get(run.method, run.figures.title)
 
 
 def _shared(names: Sequence[str]) -> int:
@@ -97,9 +113,10 @@ def _shared(names: Sequence[str]) -> int:
     return len(re.sub(r"[^-_. ]*$", "", names[0][:same]))
 
 
-def score_name(run: RunRecord) -> str:
-    return "return" if run.is_rl else "accuracy"
+def with_unit(words: str, unit: str) -> str:
+    """What an axis or a column shows.
 
-
-def unit(run: RunRecord) -> str:
-    return "" if run.is_rl else " %"
+    >>> with_unit("accuracy", "%"), with_unit("return", "")
+    ('accuracy (%)', 'return')
+    """
+    return f"{words} ({unit})" if unit else words

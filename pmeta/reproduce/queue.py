@@ -152,8 +152,7 @@ def steps(job: Job, options: Options) -> Iterator[Step]:
 
 def _train(job: Job) -> None:
     workers.run(kinds.train, (job.config,), job.config.workers)
-    if not job.training.is_rl:
-        figures.run_pictures(job.run)
+    figures.run_pictures(job.run)
     (job.run / "failed.json").unlink(missing_ok=True)
 
 

@@ -1,9 +1,13 @@
 """The settings of a training run of policies; the paper's own (Sec. 4.3) are named."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from pmeta.paper import MLPS, TABLE3, scores
 from pmeta.training.settings import Settings, check, check_counts, check_not_negative
+
+TITLES = {"navigation": "2D navigation", "cheetah-velocity": "Half-Cheetah velocity"}
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,15 @@ class RLConfig(Settings):
     def epoch_tasks(self) -> int:
         """Tasks between two validations."""
         return self.val_every * self.meta_batch
+
+    def setup(self, sample: Sequence[int]) -> str:
+        """The tasks, and what is seen of each of them."""
+        return f"{TITLES[self.env]}, {self.episodes} episodes of {self.horizon} steps"
+
+    def paper(self, sample: Sequence[int]) -> dict[str, dict[str, float]]:
+        """Table 3."""
+        usual = (self.episodes, self.horizon) == (20, 200)
+        return scores((MLPS[self.env], 20), TABLE3[self.env]) if usual else {}
 
 
 NAMED: dict[str, RLConfig] = {

@@ -44,10 +44,12 @@ class PolicyTraining(OuterTraining):
         loop = InnerLoop(self.net, method, policy_gradient)
         super().__init__(config, Outer(loop, meta, schedule(config), choose), config.episodes)
         self.policies = config
+        of_a_step = self.env.obs_size + self.env.act_size + 1  # the reward
+        self.kept_words = config.episodes * config.horizon * of_a_step
 
-    def counts(self) -> dict[str, int]:
+    def counts(self, done: int) -> dict[str, int]:
         """Meta epochs and tasks."""
-        return {"epoch": self.done, **super().counts()}
+        return {"epoch": done, **super().counts(done)}
 
     def step(self, group: Group) -> dict[str, float]:
         """A meta epoch: each process runs its share of the tasks."""

@@ -1,9 +1,11 @@
 """The settings of training on recordings of sensors."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
-from pmeta.training.settings import AdamSettings, check, check_counts
+from pmeta.training.settings import AdamSettings, by, check, check_counts
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,11 @@ class SensorConfig(AdamSettings):
                 "--data names the recordings, got none: give --data DIR, a folder of "
                 "PERSON/[DEVICE/]RECORDING.csv."
             )
+
+    def setup(self, sample: Sequence[int]) -> str:
+        """The recordings, their windows, and how many of each activity there are."""
+        windows = f"{Path(self.data).name} {by(sample)} at {self.rate:g} Hz"
+        return f"{windows}, {self.channels} channels, {self.n_shot} windows of each activity"
 
 
 NAMED: dict[str, SensorConfig] = {"har-conv1d": SensorConfig()}

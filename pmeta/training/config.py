@@ -1,11 +1,14 @@
 """The settings of a training run on images; the paper's own (Sec. 4.2) are named."""
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from pmeta.method.methods import Method
-from pmeta.training.settings import NO_PICTURES, AdamSettings, check, check_counts, flag
+from pmeta.paper import BACKBONES, TABLE2, scores
+from pmeta.training.settings import NO_PICTURES, AdamSettings, by, check, check_counts, flag
 
 
 @dataclass(frozen=True)
@@ -207,10 +210,40 @@ class ImageConfig(AdamSettings):
             sparse_bw=self.sparse_bw,
         )
 
+    @property
+    def changes(self) -> list[str]:
+        """What this run changes in its method, and in the layers around it (Table 5)."""
+        own = {name: getattr(self, name) for name in ("norm", "pool")}
+        layers = [f"{name} = {v}" for name, v in own.items() if v != getattr(ImageConfig, name)]
+        return [*super().changes, *layers]
+
+    def setup(self, sample: Sequence[int]) -> str:
+        """Data and their size, network, ways and shots."""
+        own = self.model or backbone_title(self.backbone, self.channels)
+        size = by(sample if self.model else sample[1:])
+        return f"{Path(self.data).name} {size}, {own}, {self.n_way}-way {self.n_shot}-shot".lstrip()
+
+    def paper(self, sample: Sequence[int]) -> dict[str, dict[str, float]]:
+        """Table 2, for MiniImageNet: data whose name says so."""
+        key, mini = (self.backbone, self.n_shot), "mini" in Path(self.data).name.lower()
+        network = (self.n_way, self.channels, self.norm, self.pool, self.model)
+        usual = network == (5, 32, "group", "max", "") and tuple(sample) == (3, 84, 84)
+        if not (usual and mini and key in TABLE2):
+            return {}
+        return scores(key, {name: row[0] for name, row in TABLE2[key].items()})
+
     def most_workers(self, count: int) -> int:
         """How many of so many processes are of use: all of them, if not in training then in
         validation."""
         return count
+
+
+def backbone_title(backbone: str, channels: int) -> str:
+    """
+    >>> backbone_title("4conv", 64)
+    '4Conv (64 channels)'
+    """
+    return BACKBONES[backbone] + ("" if channels == 32 else f" ({channels} channels)")
 
 
 def _paper() -> dict[str, ImageConfig]:

@@ -24,22 +24,28 @@ COST_FIGURES = {
 }
 
 
+TASKS = {"tasks": Figure("tasks trained on", "tasks")}
+"""What most kinds count."""
+
+
 @dataclass(frozen=True)
 class Figures:
     """All that the validations of a run measure."""
 
     known: dict[str, Figure]
-    """By the keys of metrics.jsonl."""
+    """By the keys of metrics.jsonl; `val_` is of validation tasks."""
     score: str
     """The key by which the best model is chosen."""
     ci95: str
-    """The key of its interval."""
+    """The key of its interval; empty: it has none."""
     line: str
     """What is printed of a validation."""
     best_line: str
     """What is printed of the best one so far."""
     reached: str
     """What is printed of the best one at the end."""
+    count: str = "tasks"
+    """The key that says how far the training was."""
 
     def is_better(self, record: dict[str, Any], best: dict[str, Any]) -> bool:
         """Whether a validation is better than the best before it; none: it is."""
@@ -51,16 +57,17 @@ class Figures:
 
     def as_json(self) -> dict[str, Any]:
         """For RUN/figures.json."""
-        known = {key: asdict(figure) for key, figure in self.known.items()}
-        return {"score": self.score, "ci95": self.ci95, "figures": known}
+        known = {key: asdict(figure) for key, figure in {**TASKS, **self.known}.items()}
+        named = {"score": self.score, "ci95": self.ci95, "count": self.count}
+        return {**named, "figures": known}
 
 
 CLASSIFIER = Figures(
     {
         "loss": Figure("loss on training tasks", "", "lower"),
         "train_accuracy": Figure("accuracy on training tasks", "%", "higher"),
-        "val_accuracy": Figure("accuracy on validation tasks", "%", "higher"),
-        "val_ci95": Figure("interval of the validation's accuracy", "%"),
+        "val_accuracy": Figure("accuracy", "%", "higher"),
+        "val_ci95": Figure("interval of the accuracy", "%"),
         **COST_FIGURES,
     },
     score="val_accuracy",
@@ -74,8 +81,8 @@ CLASSIFIER = Figures(
 REGRESSION = Figures(
     {
         "loss": Figure("loss on training tasks", "", "lower"),
-        "val_loss": Figure("loss on validation tasks", "", "lower"),
-        "val_ci95": Figure("interval of the validation's loss"),
+        "val_loss": Figure("loss", "", "lower"),
+        "val_ci95": Figure("interval of the loss"),
         **COST_FIGURES,
     },
     score="val_loss",

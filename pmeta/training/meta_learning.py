@@ -29,12 +29,13 @@ def schedule(config: Settings) -> Schedule:
 class OuterTraining:
     """What all trainings around an `Outer` have in common, policies too."""
 
-    unit = "tasks"
+    unit, kept_words = "tasks", 0
 
     def __init__(self, config: Settings, outer: Outer, samples: int):
         """`samples` are those of a support set."""
         self.config, self.outer, self.samples = config, outer, samples
         self.net = outer.loop.net
+        self.sample: Sequence[int] = self.net.ops[0].x
         self.title, self.total = config.method_row().title, config.tasks
         self.each, self.updates = config.meta_batch, config.updates
         self.every = max(1, round(config.epoch_tasks / config.meta_batch))
@@ -54,9 +55,9 @@ class OuterTraining:
         """Whether tasks of the last update had to be skipped."""
         return bool(self.outer.bad_in_a_row)
 
-    def counts(self) -> dict[str, int]:
-        """Tasks so far."""
-        return {"tasks": min(self.done * self.each, self.total)}
+    def counts(self, done: int) -> dict[str, int]:
+        """Tasks of so many updates."""
+        return {"tasks": min(done * self.each, self.total)}
 
     def status(self, sums: dict[str, float]) -> list[str]:
         """Loss, and the memory that the layers take now."""
@@ -119,7 +120,7 @@ class MetaLearning(OuterTraining):
         super().__init__(config, outer, samples)
         self.task, self.results, self.whole = task, results, whole
         self.figures: Figures = CLASSIFIER if classes else REGRESSION
-        self.sample = list(sample or outer.loop.net.ops[0].x)
+        self.sample = list(sample or self.sample)
 
     def step(self, group: Group) -> dict[str, float]:
         """A meta-batch."""

@@ -4,7 +4,7 @@ import dataclasses
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -38,6 +38,23 @@ class RunSettings:
                 "--out names the run folder, got none: say where to keep the run, as in --out "
                 "runs/first."
             )
+
+    def method_row(self) -> Method | None:
+        """How it adapts; None: not at all."""
+        return None
+
+    @property
+    def changes(self) -> list[str]:
+        """What this run changes in its method, as in the paper's ablations."""
+        return []
+
+    def setup(self, sample: Sequence[int]) -> str:
+        """What is learned with which network, in words; runs of one set-up can be compared."""
+        return f"{by(sample)}, {self.kind}"
+
+    def paper(self, sample: Sequence[int]) -> dict[str, dict[str, float]]:
+        """What the paper prints for this set-up, by method: score, memory_mb and gmac."""
+        return {}
 
 
 @dataclass(frozen=True)
@@ -78,6 +95,12 @@ class Settings(RunSettings, ABC):
     def method_row(self) -> Method:
         """The method with what this run changes in it."""
         return method(self.method)
+
+    @property
+    def changes(self) -> list[str]:
+        """What this run changes in its method, as in the paper's ablations."""
+        own, usual = dataclasses.asdict(self.method_row()), dataclasses.asdict(method(self.method))
+        return [f"{name} = {value}" for name, value in own.items() if value != usual[name]]
 
     @property
     @abstractmethod
@@ -142,6 +165,14 @@ NO_PICTURES = (
 )
 MOST = {"inner_steps": 1000, "n_way": 65_535, "n_shot": 10**6, "n_query": 10**6, "channels": 2**16}
 """Of what a task or a network has; of all else a thousand million."""
+
+
+def by(shape: Sequence[int]) -> str:
+    """
+    >>> by((84, 84))
+    '84x84'
+    """
+    return "x".join(map(str, shape))
 
 
 def flag(name: str) -> str:

@@ -1,7 +1,7 @@
 """The one loop of all trainings: resume, update, validate, keep the best model, save."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Protocol
 
@@ -42,6 +42,10 @@ class Training(Protocol):
     net: Network
     samples: int
     """Of a support set; 0: there is none."""
+    sample: Sequence[int]
+    """The shape of one."""
+    kept_words: int
+    """Of the samples, which a step keeps besides what the network does."""
 
     @property
     def done(self) -> int:
@@ -55,8 +59,8 @@ class Training(Protocol):
     def astray(self) -> bool:
         """Whether the last update was a bad one, so that its state is not kept."""
 
-    def counts(self) -> dict[str, int]:
-        """How far the training is, the first keys of a record."""
+    def counts(self, done: int) -> dict[str, int]:
+        """How far the training is after so many updates, the first keys of a record."""
 
     def step(self, group: Group) -> dict[str, float]:
         """One update; sums over all workers, by the names of `sums`."""
@@ -112,18 +116,31 @@ def train_in_folder(
             run.start(config)
         training = make(run, config)
         if group.rank == 0:
-            write_network(run, training)
-            write_json(run.path / "figures.json", training.figures.as_json())
+            describe(run, config, training)
         return train(group, run, training, config.tensorboard)
 
 
-def write_network(run: Run, training: Training) -> None:
-    """Keep layers, operations and the size of a support set in RUN/network.json, for what reads a
-    run without its network."""
-    layers = [layer.name for layer in training.net.layers]
-    ops = [asdict(op) for op in training.net.ops]
-    known = {"layers": layers, "ops": ops, "samples": training.samples}
-    write_json(run.path / "network.json", known)
+def describe(run: Run, config: RunSettings, training: Training) -> None:
+    """Keep in RUN/network.json how the network adapts, and in RUN/figures.json what is measured and
+    what the run is in words, for what reads a run without knowing its kind."""
+    row, sample = config.method_row(), training.sample
+    network = {
+        "layers": [layer.name for layer in training.net.layers],
+        "ops": [asdict(op) for op in training.net.ops],
+        "samples": training.samples,
+        "kept_words": training.kept_words,
+        "method": asdict(row) if row else None,
+    }
+    words = {
+        "title": training.title,
+        "changes": config.changes,
+        "setup": config.setup(sample),
+        "total": training.counts(training.updates)[training.figures.count],
+        "given": [f.name for f in fields(config) if getattr(config, f.name) != f.default],
+        "paper": config.paper(sample),
+    }
+    write_json(run.path / "network.json", network)
+    write_json(run.path / "figures.json", {**words, **training.figures.as_json()})
 
 
 def train(group: Group, run: Run, training: Training, tensorboard: bool = False) -> dict[str, Any]:
@@ -180,23 +197,24 @@ def validate(
     better."""
     found = training.validate(group, progress.since_epoch)
     progress.since_epoch = dict.fromkeys(training.sums, 0)
-    record = {**training.counts(), **found, "skipped": progress.skipped, **seconds}
+    record = {**training.counts(training.done), **found, "skipped": progress.skipped, **seconds}
     if training.eligible and training.figures.is_better(record, progress.best):
         of_validation = {
             key: value for key, value in found.items() if key.startswith("val_") or key in COSTS
         }
-        progress.best = {**training.about(), **training.counts(), **of_validation}
+        progress.best = {**training.about(), **training.counts(training.done), **of_validation}
     return record
 
 
 def save(run: Run, training: Training, progress: Progress) -> None:
     """Write the state of the training."""
-    run.save("last", training.state(), {**training.counts(), **vars(progress)})
+    info = {**training.counts(training.done), **vars(progress)}
+    run.save("last", training.state(), info)
 
 
 def keep(run: Run, training: Training, progress: Progress, record: dict[str, Any]) -> None:
     """Write what a validation showed, and the model if it is now the best."""
-    counts = training.counts()
+    counts = training.counts(training.done)
     if counts.items() <= progress.best.items():
         run.save("best", training.best(), progress.best)
     run.log(record)

@@ -5,12 +5,20 @@ from base64 import b64decode
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from pmeta.method.inner import InnerLoop
 from pmeta.method.methods import METHODS
+from pmeta.method.outer import Outer
 from pmeta.report.read import read_run
 from pmeta.report.run import RunRecord
 from pmeta.rl.config import RLConfig
+from pmeta.rl.train import PolicyTraining
 from pmeta.training.config import ImageConfig
+from pmeta.training.meta_learning import MetaLearning, schedule
 from pmeta.training.run_folder import Run, write_json
+from pmeta.training.train import build
+from pmeta.training.trainer import describe
 
 LAYERS = 9  # of 4Conv
 MINI = ImageConfig(data="/data/mini", method="pmeta", tasks=800, epoch_tasks=400, val_tasks=100)
@@ -28,6 +36,19 @@ def alphas(method: str, columns: int, steps: int, size: float) -> list[list[floa
     return [[size * (k + 1) if l in live else 0.0 for l in range(columns)] for k in range(steps)]
 
 
+def trained(config: ImageConfig | RLConfig) -> Any:
+    """What the trainer would drive, without data."""
+    if isinstance(config, RLConfig):
+        return PolicyTraining(config)
+    net, meta = build(config, (3, 84, 84), torch.device("cpu"))
+    outer = Outer(InnerLoop(net, config.method_row()), meta, schedule(config))
+    return MetaLearning(config, outer, config.n_way * config.n_shot, _no_data, _no_data)
+
+
+def _no_data(*_: Any) -> Any:
+    raise AssertionError("nothing is trained here")
+
+
 def write_run(
     path: Path,
     config: ImageConfig | RLConfig = MINI,
@@ -40,6 +61,7 @@ def write_run(
     config = dataclasses.replace(config, out=str(path))
     with Run(path) as run:
         run.start(config)
+        describe(run, config, trained(config))
         rl = isinstance(config, RLConfig)
         for i in range(validations):
             score = {"after": -99.0, "val_after": -40.0 + i} if rl else {"val_accuracy": 30.0 + i}

@@ -13,7 +13,7 @@ from pmeta.method.methods import METHODS
 from pmeta.report import figures
 from pmeta.report.figures import Bar, Curve, MethodPoint, computation, learning_curves
 from pmeta.report.picture import COLORS, rendered
-from tests.helpers.report_folders import write_run
+from tests.helpers.report_folders import WALK, run_of, write_run
 
 
 @pytest.fixture
@@ -97,35 +97,29 @@ def test_a_run_before_its_layers_are_chosen_has_only_a_curve(tmp_path: Path) -> 
     assert not (tmp_path / "run" / "step_sizes.png").exists()
 
 
-def test_a_curve_has_a_dot_for_every_validation() -> None:
-    curves = [
-        figures.curve_of(
-            "pmeta",
-            "p-Meta",
-            [
-                {"tasks": 10, "val_accuracy": 20.0, "val_ci95": None},  # of one task
-                {"tasks": 1200, "val_accuracy": 32.0, "val_ci95": 1.5},
-            ],
-        ),
-        Curve("maml", "MAML", []),
-    ]
-    picture = learning_curves(curves)
+def test_a_curve_has_a_dot_for_every_validation(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "a", val_ci95=None)  # of one task
+    curves = [figures.curve_of(run, "p-Meta"), Curve("maml", "MAML", [])]
+    picture = learning_curves(curves, *figures.axes_of(run))
     (dots,) = parts(picture, "dots")
-    assert dots.get_xydata().tolist() == [[10, 20], [1200, 32]]
+    assert dots.get_xydata().tolist() == [[400, 30], [800, 31]]
     assert named(picture) == ["p-Meta"]
     assert b"accuracy on validation tasks (%)" in rendered(picture)
+    assert b"tasks trained on" in rendered(picture)
 
 
 def test_runs_of_one_method_have_lines_of_their_own() -> None:
     curves = [Curve("pmeta", name, [(1, 2.0, 0.0), (2, 3.0, 0.0)]) for name in "abc"]
-    shown = rendered(learning_curves(curves)).decode()
+    shown = rendered(learning_curves(curves, "x", "y")).decode()
     assert len(set(re.findall("stroke-dasharray: [^;]*", shown))) == 2  # and one is whole
 
 
-def test_policies_have_returns() -> None:
-    curve = figures.curve_of("pmeta", "x", [{"tasks": 1, "val_after": -3.0, "val_ci95": 1.0}])
-    assert curve.validations == [(1, -3.0, 1.0)]
-    assert b"return on validation tasks<" in rendered(learning_curves([curve], "return"))
+def test_policies_have_returns(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "a", WALK)
+    assert figures.curve_of(run, "x").validations == [(400, -40.0, 1.5), (800, -39.0, 1.5)]
+    figures.run_pictures(run.path)
+    assert is_picture(run.path / "curve.png")
+    assert figures.axes_of(run)[1] == "return after adaptation on validation tasks"
 
 
 def test_computation_splits_a_step_in_forward_and_the_rest() -> None:
@@ -143,4 +137,4 @@ def test_odd_figures_are_drawn_all_the_same(size: float) -> None:
     picture = figures.score_against_memory([MethodPoint("pmeta", "a", size, size, abs(size))], "x")
     assert rendered(picture)
     assert rendered(computation([Bar("pmeta", "a", size, size, size)]))
-    assert rendered(learning_curves([Curve("pmeta", "a", [(0, size, 0.0)])]))
+    assert rendered(learning_curves([Curve("pmeta", "a", [(0, size, 0.0)])], "x", "y"))

@@ -30,7 +30,7 @@ def test_runs_stand_in_their_set_ups_in_the_order_of_the_methods(tmp_path: Path)
         run_of(tmp_path / "b", method="maml"),
         run_of(tmp_path / "c", n_shot=5),
     ]
-    found = {setup: [run.method for run in group] for setup, group in by_setup(runs).items()}
+    found = {group[0].setup: [run.method for run in group] for group in by_setup(runs)}
     assert found == {
         "mini 84x84, 4Conv, 5-way 1-shot": ["maml", "pmeta"],
         "mini 84x84, 4Conv, 5-way 5-shot": ["pmeta"],

@@ -3,43 +3,19 @@
 import dataclasses
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 
 from pmeta.report.read import read_run
-from pmeta.report.run import network, paper_score
+from pmeta.report.shapes import PaperScore
 from pmeta.rl.config import RLConfig
-from pmeta.rl.train import build as build_policy
-from pmeta.rl.train import make_env
-from pmeta.training.config import ImageConfig
 from pmeta.training.run_folder import write_json
-from pmeta.training.train import build
-from tests.helpers.report_folders import MINI, WALK, evaluation, write_run
-
-
-@pytest.mark.parametrize("norm", ["group", "batch"])
-@pytest.mark.parametrize("pool", ["max", "average"])
-@pytest.mark.parametrize("backbone", ["4conv", "resnet12"])
-def test_the_network_is_the_one_that_is_trained(backbone: Any, pool: Any, norm: Any) -> None:
-    config = ImageConfig(backbone=backbone, pool=pool, norm=norm, channels=8, groups=4, n_way=3)
-    trained, _ = build(config, (3, 32, 32), torch.device("cpu"))
-    assert network(config, (3, 32, 32)) == trained.ops
-
-
-@pytest.mark.parametrize("env", ["navigation", "cheetah-velocity"])
-def test_the_policy_is_the_one_that_is_trained(env: Any, tmp_path: Path) -> None:
-    config = RLConfig(env=env, horizon=7, episodes=3)
-    trained, _ = build_policy(config, make_env(config))
-    run = read_run(write_run(tmp_path / "run", config), [])
-    assert run.ops == trained.ops
-    assert run.layers == [layer.name for layer in trained.layers]
+from tests.helpers.report_folders import MINI, WALK, evaluation, run_of, write_run
 
 
 def test_a_cheetah_keeps_432_kb_of_episodes(tmp_path: Path) -> None:
     run = read_run(write_run(tmp_path / "run", RLConfig(env="cheetah-velocity")), [])
-    assert run.kept_words * 4 == 432_000
+    assert run.network.kept_words * 4 == 432_000
 
 
 @pytest.mark.parametrize("other", [{"n_way": 3}, {"n_shot": 5}, {"classes": 20}])
@@ -52,7 +28,7 @@ def test_an_evaluation_on_tasks_of_another_kind_does_not_count(
     )
     run = read_run(path, [])
     assert run.score
-    assert run.score.source == "best validation, 100 tasks"
+    assert run.score.source == "best validation"
     write_json(
         path / "same.json",
         {**evaluation(accuracy=62.0), "n_way": 5, "n_shot": 1, "n_query": 15, "classes": None},
@@ -65,8 +41,7 @@ def test_an_evaluation_on_tasks_of_another_kind_does_not_count(
 def test_without_an_evaluation_the_best_validation_counts(tmp_path: Path) -> None:
     run = read_run(write_run(tmp_path / "run"), [])
     assert run.score
-    assert run.score[:5] == (31.0, 1.5, 1.03, 1.93, 0.2)
-    assert run.score.source == "best validation, 100 tasks"
+    assert run.score == (31.0, 1.5, (1.03, 1.93, 0.2), "best validation")
     assert run.finished
 
 
@@ -95,15 +70,9 @@ def test_an_evaluation_on_test_classes_comes_first(tmp_path: Path) -> None:
 def test_a_run_before_its_layers_are_chosen(tmp_path: Path) -> None:
     run = read_run(write_run(tmp_path / "run", validations=1, best=False), [])
     assert run.score
-    assert run.score.source == "last validation, layers not chosen yet, 100 tasks"
+    assert run.score.source == "last validation, layers not chosen yet"
     assert not run.finished
-    assert run.ops is None  # grey or coloured images: only a best model says so
-    assert len(run.layers) == 9
-    assert (
-        run.setup
-        == read_run(write_run(tmp_path / "later"), []).setup
-        == "mini 84x84, 4Conv, 5-way 1-shot"
-    )
+    assert run.setup == "mini 84x84, 4Conv, 5-way 1-shot"
 
 
 def test_a_run_without_a_validation(tmp_path: Path) -> None:
@@ -121,20 +90,12 @@ def test_masks_and_bounds_of_the_chosen_model(tmp_path: Path) -> None:
     )
 
 
-def test_the_paper_is_quoted_only_for_its_own_set_up() -> None:
-    assert paper_score(MINI, (3, 84, 84), "pmeta") == (48.8, 0.99, 0.15)
-    assert paper_score(MINI, (1, 28, 28), "pmeta") is None
-    for changes in (
-        {"n_way": 10},
-        {"n_shot": 3},
-        {"channels": 64},
-        {"data": "glyphs"},
-        {"data": "/d/flowers102"},
-        {"norm": "batch"},
-    ):
-        assert paper_score(dataclasses.replace(MINI, **changes), (3, 84, 84), "maml") is None
-    assert paper_score(WALK, None, "maml") == (-13.3, 0.21, 0.12)
-    assert paper_score(dataclasses.replace(WALK, horizon=100), None, "maml") is None
+def test_the_paper_is_quoted_as_the_run_has_it(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run")
+    assert run.paper == PaperScore(48.8, 0.99, 0.15)
+    assert run_of(tmp_path / "flowers", data="/d/flowers102").paper is None
+    assert run_of(tmp_path / "walk", WALK, method="maml").paper == PaperScore(-13.3, 0.21, 0.12)
+    assert run_of(tmp_path / "short", WALK, horizon=100).paper is None
 
 
 def test_the_title_says_what_a_run_changes(tmp_path: Path) -> None:

@@ -35,7 +35,8 @@ def six(tmp_path: Path) -> list[RunRecord]:
 
 
 def shown(runs: list[RunRecord]) -> str:
-    return inside(hero(runs).picture)
+    (card,) = hero(runs)
+    return inside(card.picture)
 
 
 def test_score_against_memory_has_ours_filled_and_the_papers_hollow(six: list[RunRecord]) -> None:
@@ -44,7 +45,7 @@ def test_score_against_memory_has_ours_filled_and_the_papers_hollow(six: list[Ru
     found = {(p.method, p.hollow): p[2:5] for p in points(six)}
     assert found["pmeta", False] == (1.0, 35.0, 1.5)
     assert found["maml", True] == (2.06, 46.2, 0.0)
-    assert "Hollow: what the paper prints" in hero(six).caption
+    assert "Hollow: what the paper prints" in hero(six)[0].caption
 
 
 def test_a_method_without_a_run_is_named_at_the_papers_mark(tmp_path: Path) -> None:
@@ -66,13 +67,13 @@ def test_learning_curves_have_every_validation(tmp_path: Path) -> None:
     assert inside(card.picture).count('id="dots"') == 2
     assert "accuracy on validation tasks (%)" in inside(card.picture)
     (card,) = learning([run_of(tmp_path / "c", WALK)])
-    assert "return on validation tasks" in inside(card.picture)
+    assert "return after adaptation on validation tasks" in inside(card.picture)
     assert learning([run_of(tmp_path / "d", validations=1)]) == []
 
 
 def test_a_validation_of_one_task_has_no_interval(tmp_path: Path) -> None:
     run = run_of(tmp_path / "a", val_ci95=None)
-    assert [ci95 for *_, ci95 in curve_of("pmeta", "a", run.metrics).validations] == [0.0, 0.0]
+    assert [ci95 for *_, ci95 in curve_of(run, "a").validations] == [0.0, 0.0]
     assert len(learning([run])) == 1
 
 
@@ -101,12 +102,12 @@ def rows(found: dict[str, Any]) -> list[tuple[str, str]]:
 
 def test_scores_from_different_measurements_say_so_row_by_row(tmp_path: Path) -> None:
     plain, tested = run_of(tmp_path / "a", method="maml"), run_of(tmp_path / "b")
-    assert "Measured on: best validation, 100 tasks." in overview([plain])["notes"]
+    assert "Measured on: best validation." in overview([plain])["notes"]
     assert rows(overview([plain])) == [("MAML", "")]
     write_json(tested.path / "test.json", evaluation())
     found = overview([plain, read_run(tested.path, [])])
     assert rows(found) == [
-        ("MAML", "best validation, 100 tasks"),
+        ("MAML", "best validation"),
         ("p-Meta (LR+attention)", "test, 1,000 tasks"),
     ]
     assert not any("Measured on" in note for note in found["notes"])

@@ -192,3 +192,25 @@ def test_no_sizes(text: str) -> None:
 def test_numbers_beyond_all_measure(name: str, value: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         ImageConfig(**{name: value})
+
+
+def test_what_a_run_of_pictures_says_of_itself() -> None:
+    mini = ImageConfig(data="/data/mini")
+    assert mini.setup((3, 84, 84)) == "mini 84x84, 4Conv, 5-way 1-shot"
+    own = ImageConfig(data="/data/mini", model="net.py:make", n_shot=5)
+    assert own.setup((1, 28, 28)) == "mini 1x28x28, net.py:make, 5-way 5-shot"
+    assert mini.changes == []
+    other = ImageConfig(clip_ratio_fw=None, scores="static", norm="batch")
+    assert other.changes == ["scores = static", "clip_ratio_fw = None", "norm = batch"]
+
+
+def test_the_paper_is_quoted_only_for_its_own_set_up() -> None:
+    mini = ImageConfig(data="/data/mini")
+    assert mini.paper((3, 84, 84))["pmeta"] == {"score": 48.8, "memory_mb": 0.99, "gmac": 0.15}
+    assert mini.paper((1, 28, 28)) == {}
+    changes: list[dict[str, Any]] = [
+        {"n_way": 10}, {"n_shot": 3}, {"channels": 64}, {"data": "glyphs"}, {"norm": "batch"},
+        {"data": "/d/flowers102"}, {"model": "net.py:make"},
+    ]  # fmt: skip
+    for change in changes:
+        assert dataclasses.replace(mini, **change).paper((3, 84, 84)) == {}

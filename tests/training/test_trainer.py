@@ -1,6 +1,7 @@
 """The loop of all trainings: when it validates, what it keeps, where it goes on."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,8 @@ class Counting:
     title, unit, each, total, updates, every = "counting", "updates", 1, 7, 7, 2
     sums: tuple[str, ...] = ("loss", "skipped")
     figures = REGRESSION
-    samples = 1
+    samples, kept_words = 1, 6
+    sample: Sequence[int] = (2,)
     net = take_in(nn.Linear(2, 1), torch.zeros(1, 2))
 
     def __init__(self, losses: dict[int, float] | None = None, stop: int = 99, bad: int = 99):
@@ -50,8 +52,8 @@ class Counting:
     def astray(self) -> bool:
         return self.at == self.bad
 
-    def counts(self) -> dict[str, int]:
-        return {"tasks": self.at}
+    def counts(self, done: int) -> dict[str, int]:
+        return {"tasks": done}
 
     def step(self, group: Group) -> dict[str, float]:
         if self.at == self.stop:
@@ -116,6 +118,17 @@ def test_a_run_says_what_it_is(tmp_path: Path) -> None:
     )
     assert network["layers"] == [layer.name for layer in Counting.net.layers]
     assert [op["kind"] for op in network["ops"]] == ["fc"]
+    assert (network["samples"], network["kept_words"], network["method"]) == (1, 6, None)
+    said = {key: figures[key] for key in ("title", "changes", "setup", "total", "given", "paper")}
+    assert said == {
+        "title": "counting",
+        "changes": [],
+        "setup": "2, counted",
+        "total": 7,
+        "given": ["out"],
+        "paper": {},
+    }
+    assert (figures["count"], figures["figures"]["tasks"]["unit"]) == ("tasks", "tasks")
     assert figures["score"] == "val_loss"
     assert figures["figures"]["val_loss"]["better"] == "lower"
 

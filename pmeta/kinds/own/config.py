@@ -1,10 +1,11 @@
 """The settings of `Learner.fit`, as its run folder keeps them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from pmeta.method.methods import Method
-from pmeta.training.settings import AdamSettings, check_counts
+from pmeta.training.settings import AdamSettings, by, check_counts
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,10 @@ class OwnConfig(AdamSettings):
             sparse_fw=self.sparse_fw,
             sparse_bw=self.sparse_bw,
         )
+
+    def setup(self, sample: Sequence[int]) -> str:
+        """The shape of a sample, and the class of the model."""
+        return f"{by(sample)}, {self.model}"
 
 
 NAMED: dict[str, OwnConfig] = {}

@@ -1,11 +1,15 @@
 """The settings of pre-training."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
+from pmeta.training.config import backbone_title
 from pmeta.training.settings import (
     NO_PICTURES,
     RunSettings,
+    by,
     check,
     check_counts,
     check_not_negative,
@@ -84,6 +88,11 @@ class PretrainConfig(RunSettings):
         super().check_start()
         if not self.data:
             raise ValueError(NO_PICTURES)
+
+    def setup(self, sample: Sequence[int]) -> str:
+        """Data and their size, and the network."""
+        title = backbone_title(self.backbone, self.channels)
+        return f"{Path(self.data).name} {by(sample[1:])}, {title}, {self.kind}"
 
     def most_workers(self, count: int) -> int:
         """How many of so many processes are of use: no more than a batch has parts."""

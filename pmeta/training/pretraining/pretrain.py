@@ -1,7 +1,7 @@
 """Pre-training: classification of the training classes, validated as a few-shot embedding."""
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,8 @@ class Pretraining:
     title, unit = "pre-training", "pictures"
     sums: tuple[str, ...] = ("loss", "hits")
     figures = FIGURES
-    eligible, astray, samples = True, False, 0
+    eligible, astray = True, False
+    samples = kept_words = 0
 
     def __init__(self, config: PretrainConfig, images: ImageSet, unseen: ImageSet, device: Any):
         self.config, self.images, self.unseen = config, images, unseen
@@ -38,6 +39,7 @@ class Pretraining:
         self.net = without_norms(config, images.shape, device)
         self.every, self.each = self.classifier.per_epoch, config.batch
         self.updates = config.epochs * self.every
+        self.sample: Sequence[int] = images.shape
         self.total = self.updates * self.each
         self.folded: Weights = {}
 
@@ -46,9 +48,9 @@ class Pretraining:
         """Updates so far."""
         return self.classifier.done
 
-    def counts(self) -> dict[str, int]:
+    def counts(self, done: int) -> dict[str, int]:
         """Whole epochs."""
-        return {"epoch": self.done // self.every}
+        return {"epoch": done // self.every}
 
     def step(self, group: Group) -> dict[str, float]:
         """A batch, whose chunks the processes share."""
@@ -167,7 +169,8 @@ def validate(
 def _embed(net: Network, w: Weights, images: ImageSet, start: int, n: int) -> Iterator[Tensor]:
     like = next(iter(w.values()))
     for i in range(start, start + n, CHUNK):
-        x = normalise(images.images[i : min(i + CHUNK, start + n)]).to(like)
+        pixels = np.array(images.images[i : min(i + CHUNK, start + n)])  # torch may write to it
+        x = normalise(pixels).to(like)
         yield forward(net, w, x, pool_first=True)[0].cpu()
 
 
