@@ -165,9 +165,9 @@ def _described(path: Path, name: str) -> Any:
     where = path / f"{name}.json"
     if not (path / "figures.json").exists() or not where.exists():
         raise ValueError(
-            f"a run says what it is in network.json and figures.json, and {path} is without, as "
-            "those of older releases: pmeta train with the same --out writes it (of Learner.fit: "
-            "the same call)."
+            f"a run says what it is in network.json and figures.json, {path} does not, as runs of "
+            "older releases: pmeta train with the same --out writes both (after Learner.fit: the "
+            "same call)."
         )
     return _json(where)
 

@@ -111,7 +111,7 @@ BROKEN: list[tuple[Callable[[Path], Any], str]] = [
     ),
     (
         lambda p: os.remove(p / "figures.json"),
-        r"figures\.json, and .*/bad is without, .*: pmeta train with the same --out writes it",
+        r"figures\.json, .*/bad does not, .*: pmeta train with the same --out writes both",
     ),
     (
         lambda p: write_json(p / "figures.json", {}),
