@@ -38,7 +38,8 @@ def _method(row: Method) -> dict[str, Any]:
         key: getattr(row, key)
         for key in ("scores", "clip_ratio_fw", "clip_ratio_bw", "sparse_fw", "sparse_bw")
     }
-    for name, known in METHODS.items():
+    named = sorted(METHODS.items(), key=lambda pair: pair[1].scores != row.scores)
+    for name, known in named:
         if dataclasses.replace(known, title=row.title, **changed) == row:
             return {"method": name, **changed}
     raise ValueError(

@@ -37,6 +37,8 @@ def upgraded(found: dict[str, Any]) -> dict[str, Any]:
     settings = {**IMPLICIT.get(kind, {}), **found}
     if found.get("memory_budget"):  # the only accounting there was
         settings["budget_accounting"] = found.get("budget_accounting", "exact")
+    if kind == "own" and (found.get("method"), found.get("scores")) == ("pmeta-lr", "attention"):
+        settings["method"] = "pmeta"  # of which only the scores differ
     for name, only in REMOVED.items():
         if settings.pop(name, only) != only:
             raise ValueError(f"{name}={found[name]!r}, a setting that this release does not have")

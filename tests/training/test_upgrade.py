@@ -36,6 +36,12 @@ def test_the_first_budgets_were_in_the_exact_accounting() -> None:
     assert upgraded({})["budget_accounting"] == "arena"
 
 
+def test_scores_made_another_method_of_a_live_model() -> None:
+    found = {"model": "Sequential", "method": "pmeta-lr", "scores": "attention"}
+    assert upgraded(found)["method"] == "pmeta"
+    assert upgraded({**found, "scores": "none"})["method"] == "pmeta-lr"
+
+
 def test_settings_of_a_newer_release_are_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"settings_version": 99, "versions": {}}))
     with pytest.raises(ValueError, match=r"does not fit \(settings of version 99, this release"):
