@@ -88,15 +88,18 @@ def main(argv: list[str]) -> None:
         show_frontier(exported)
         facts = flatfile.facts(exported.data)
         if facts["loss"] == "cross-entropy" and not config.float32:
-            if not flatfile.temperatures(exported.data):
+            takes = kinds.reading("export", config, config.run).TAKES
+            if "calibrate" in takes and not flatfile.temperatures(exported.data):
                 own = f" --model {shlex.quote(config.model)}" if config.model else ""
                 print(
                     f"not calibrated: run pmeta calibrate {shlex.quote(config.run)}{own} and "
                     "export again, so that a probability is a share of right answers"
                 )
-            what = "FOLDER, where a folder of pictures is a class"
-            if facts["reads"] == "recordings":
-                what = "few.csv --query more.csv, with recordings of one person"
+            what = {
+                "pictures": "FOLDER, where a folder of pictures is a class",
+                "recordings": "few.csv --query more.csv, with recordings of one person",
+                "arrays": "few.npz, with samples x and labels y",
+            }[facts["reads"]]
             print(f"next: pmeta adapt {shlex.quote(config.out)} --support {what}")
 
 
