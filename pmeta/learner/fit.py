@@ -4,7 +4,12 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
+
+from pmeta.compiler.read_model import read_graph
 from pmeta.kinds.own.config import OwnConfig
+from pmeta.kinds.own.graph import Graph, keep
+from pmeta.learner.checks import name_of
 from pmeta.method.meta_gradient import AnyTask
 from pmeta.method.methods import METHODS, Method
 from pmeta.method.outer import Outer
@@ -48,16 +53,32 @@ def _method(row: Method) -> dict[str, Any]:
     )
 
 
+def graph_of(learner: "Learner", config: OwnConfig) -> Graph | None:
+    """What `pmeta export` needs to know of the model; None where Python alone can export it."""
+    net, shape = learner.net, learner.sample_shape
+    plain = learner.expected.dtype == torch.float32 and config.method_row() == learner.method
+    if not learner.for_device or not plain:
+        return None
+    with learner.evaluating():
+        nodes = read_graph(net.model, next(net.model.parameters()).new_zeros(1, *shape))
+    if [node.name for node in nodes if node.params] != [layer.name for layer in net.layers]:
+        return None  # weights that belong to no layer
+    return Graph(shape, learner.pixels, name_of(learner.loop.loss), nodes)
+
+
 def fit_run(
     group: Group,
     learner: "Learner",
     config: OwnConfig,
+    graph: Graph | None,
     task: Callable[[int], AnyTask],
     unseen: Sequence[AnyTask],
 ) -> dict[str, Any]:
     """Train, or go on with, the run in `config.out`; what is known of its best checkpoint."""
 
     def training(run: Run, config: OwnConfig) -> MetaLearning:
+        if group.rank == 0:
+            keep(run.path, graph)
         loop = dataclasses.replace(learner.loop, second_order=True)
         return MetaLearning(
             config,

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from pmeta.base.console import Console
 from pmeta.base.files import write_atomically
 from pmeta.compiler.export import Exported, export
-from pmeta.data.tasks import SCALE, SHIFT
+from pmeta.kinds.own.graph import normalisation
 from pmeta.learner.checks import Expected, check_finite, check_model, loss_of, name_of
 from pmeta.learner.cost import LearnerCost
-from pmeta.learner.fit import fit_run, results, settings
+from pmeta.learner.fit import fit_run, graph_of, results, settings
 from pmeta.learner.tasks import Numbered, Tasks, check_sendable, how_many
 from pmeta.method import methods
 from pmeta.method.inner import InnerLoop, Loss, cross_entropy
@@ -195,7 +195,8 @@ class Learner:
             tensorboard=tensorboard,
             **schedule,
         )
-        best = processes.run(fit_run, (self, config, numbered, unseen), workers)
+        args = self, config, graph_of(self, config), numbered, unseen
+        best = processes.run(fit_run, args, workers)
         if processes.is_first():
             self.load(out)
             self._advise(True)
@@ -254,10 +255,8 @@ class Learner:
         write_atomically(Path(path), self._exported(raw, batch).data)
 
     def _exported(self, raw: bool, batch: int | None) -> Exported:
-        c = self.sample_shape[0]
-        scale: dict[str, Any] = {"scale": [SCALE] * c, "shift": [SHIFT] * c} if raw else {}
         kind, shape = "uint8" if raw else "float32", self.sample_shape
-        facts = {"loss": name_of(self.loop.loss)}
+        scale, facts = normalisation(raw, shape[0]), {"loss": name_of(self.loop.loss)}
         what = self.net, self.meta, self.method
         with self.evaluating():
             own = export_budget(*what, self.memory_budget, "arena", Sample(shape, kind), batch)
