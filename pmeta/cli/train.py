@@ -11,8 +11,6 @@ from pmeta import kinds
 from pmeta.cli.options import short_help
 from pmeta.training.config import ImageConfig
 
-NAMED: dict[str, Any] = kinds.named()
-
 OWN = ImageConfig(data="")
 """The settings of a network of one's own, where no option changes them."""
 
@@ -31,7 +29,7 @@ pmeta train NAME --help shows the options that people change, --help-all every o
 def main(argv: list[str]) -> None:
     """Run the command."""
     if not argv or argv[0] in ("-h", "--help"):
-        print(USAGE.format(names="\n  ".join(NAMED)))
+        print(USAGE.format(names="\n  ".join(kinds.named())))
         raise SystemExit(0 if argv else 2)
     config = parse(argv)
     config.check_start()
@@ -72,12 +70,13 @@ def calibrate(config: Any, count: int) -> None:
 
 def parse(argv: list[str]) -> Any:
     """The configuration NAME with the options given."""
-    if argv[0] not in NAMED and ":" not in argv[0]:
+    named: dict[str, Any] = kinds.named()
+    if argv[0] not in named and ":" not in argv[0]:
         raise ValueError(
-            f"the configurations are {', '.join(NAMED)}, and FILE.py:FUNCTION for a network of "
+            f"the configurations are {', '.join(named)}, and FILE.py:FUNCTION for a network of "
             f"your own, got {argv[0]!r}."
         )
-    default = NAMED.get(argv[0]) or dataclasses.replace(OWN, model=argv[0])
+    default = named.get(argv[0]) or dataclasses.replace(OWN, model=argv[0])
     prog = f"pmeta train {argv[0]}"
     if {"-h", "--help"} & set(argv[1:]):
         usage = f"usage: {prog} --out RUN [options]"

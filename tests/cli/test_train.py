@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from pmeta import kinds
 from pmeta.cli import main
-from pmeta.cli.train import NAMED, parse
+from pmeta.cli.train import parse
 from pmeta.training.config import ImageConfig
 
+NAMED: dict[str, Any] = kinds.named()
 GLYPHS = "glyphs-4conv-5way-1shot"
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pmeta import paper
-from pmeta.cli.train import NAMED
+from pmeta.kinds import named
 from pmeta.reproduce.cells import FIGURE5, NAMES, TABLES, TITLES, TRAININGS
 from pmeta.reproduce.scales import CELLS_DIFFER_IN, POLICIES_DIFFER_IN, SCALES, configuration
 
@@ -153,7 +153,8 @@ def test_the_paper_scale_is_the_papers_own() -> None:
     for training in TRAININGS.values():
         config = configuration(training, "paper", "DIR", None)
         data = {} if training.is_rl else {"data": "DIR"}
-        assert config == dataclasses.replace(NAMED[training.base], **training.changes, **data)
+        base: Any = named()[training.base]
+        assert config == dataclasses.replace(base, **training.changes, **data)
     assert (
         SCALES["paper"].eval_tasks,
         SCALES["paper"].rl_eval_tasks,
