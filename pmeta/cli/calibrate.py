@@ -15,7 +15,7 @@ from pmeta.base.files import check_can_write
 from pmeta.training import workers
 from pmeta.training.calibration import calibrate
 from pmeta.training.restored import Asked
-from pmeta.training.run_folder import write_json
+from pmeta.training.run_folder import open_run, write_json
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,11 @@ class CalibrateConfig:
 
     def asked(self) -> Asked:
         """The same as every command that reads a run has it."""
+        trained = open_run(self.run).config()["seed"]
         if self.tasks is not None and self.tasks < 2:
             raise ValueError(f"--tasks fit and measure, so there are 2 or more, got {self.tasks}.")
-        return Asked(**vars(self), split="val")
+        seed = trained + 1 if self.seed is None else self.seed
+        return Asked(**{**vars(self), "seed": seed}, split="val")
 
 
 def main(argv: list[str]) -> None:

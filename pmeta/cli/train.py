@@ -57,7 +57,7 @@ def calibrate(config: Any, count: int) -> None:
     if alone and not workers.is_first():
         return
     module = kinds.kind(config.kind)
-    asked = Asked(config.out, model=getattr(config, "model", ""))
+    asked = Asked(config.out, split="val", seed=config.seed + 1, model=getattr(config, "model", ""))
     if "calibrate" not in module.TAKES or calibration.temperatures(config.out):
         return
     args = module.restore, asked

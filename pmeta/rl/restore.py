@@ -18,7 +18,7 @@ from pmeta.training.restored import Asked, Restored, Unseen
 from pmeta.training.run_folder import Run, restored
 from pmeta.training.workers import Group
 
-TASKS, SEED = 400, 1
+TASKS = 400
 """Of an evaluation, unless told otherwise."""
 CHUNK = 20
 """Tasks whose episodes are stepped together."""
@@ -60,10 +60,9 @@ def unseen(
     """Tasks that were never drawn in a training or a validation."""
     torch.set_num_threads(1)
     loop = InnerLoop(net, config.method_row(), policy_gradient, batch=asked.batch)
-    seed = SEED if asked.seed is None else asked.seed
 
     def results(numbers: Sequence[int]) -> list[TaskReturn]:
-        data = run_tasks(config, env, loop, meta, (TEST, 0), numbers, seed)
+        data = run_tasks(config, env, loop, meta, (TEST, 0), numbers, asked.seed)
         if asked.render and 0 in numbers:
             draw(config.env, data, asked.render)
         return task_returns(loop, meta, data)

@@ -13,7 +13,7 @@ from pmeta.sensors.evaluate import PersonResult, person_result, summarise
 from pmeta.sensors.sets import WindowSet, by_split, read_all, window_set
 from pmeta.sensors.train import build
 from pmeta.training.own.budget import Sample
-from pmeta.training.restored import Asked, Restored, Unseen
+from pmeta.training.restored import Asked, Restored, Unseen, check_seed
 from pmeta.training.run_folder import Checkpoint, Run, restored
 from pmeta.training.workers import Group
 
@@ -80,14 +80,14 @@ def unseen(group: Group, trained: Trained, asked: Asked) -> Unseen:
     of them."""
     if asked.split == "train":
         raise ValueError("people of the training are not unseen: give --split val or test.")
+    check_seed(asked, trained.config.seed)
     windows = group.from_first(lambda: open_people(trained, asked.data, asked.split))
     draws = asked.tasks or DRAWS
-    seed = trained.config.seed + 1 if asked.seed is None else asked.seed
     shots = trained.config.n_shot if asked.n_shot is None else asked.n_shot
 
     def results(numbers: Sequence[int]) -> list[PersonResult]:
         return [
-            person_result(trained, windows, *divmod(i, draws), seed, shots, asked.batch)
+            person_result(trained, windows, *divmod(i, draws), asked.seed, shots, asked.batch)
             for i in numbers
         ]
 

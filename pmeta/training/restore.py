@@ -14,13 +14,13 @@ from pmeta.network.layers import Network
 from pmeta.training.config import ImageConfig
 from pmeta.training.own.above import fixed_weights
 from pmeta.training.own.budget import Sample
-from pmeta.training.restored import Asked, Restored, Unseen
+from pmeta.training.restored import Asked, Restored, Unseen, check_seed
 from pmeta.training.results import TaskResult, evaluate_task, summarise
 from pmeta.training.run_folder import Checkpoint, open_run, restored
 from pmeta.training.train import build, choose_device, fewer_ways, task
 from pmeta.training.workers import Group
 
-TASKS, SEED = 5000, 1
+TASKS = 5000
 """Of an evaluation, unless told otherwise."""
 SHOTS = (1, 2, 5)
 """Support samples of a class for which a temperature is fitted, besides those of the training."""
@@ -159,18 +159,13 @@ def unseen(
         )
     told = {key: getattr(asked, key) for key in ("n_way", "n_shot", "n_query")}
     drawn = dataclasses.replace(trained, **{k: n for k, n in told.items() if n is not None})
-    seed = SEED if asked.seed is None else asked.seed
-    if asked.split == "val" and seed == trained.seed:
-        raise ValueError(
-            f"the model was chosen on the validation tasks of seed {trained.seed}: "
-            "give another --seed."
-        )
+    check_seed(asked, trained.seed)
     images = open_for(drawn, asked.split, asked.data, image, fewer=asked.n_way is None)
     drawn = fewer_ways(drawn, images)
     loop = InnerLoop(net, trained.method_row(), batch=asked.batch)
 
     def one(i: int) -> Task:
-        return task(drawn, images, i, device, seed)
+        return task(drawn, images, i, device, asked.seed)
 
     def results(numbers: Sequence[int]) -> list[TaskResult]:
         return [evaluate_task(loop, meta, one(i)) for i in numbers]

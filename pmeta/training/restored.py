@@ -47,8 +47,8 @@ class Asked:
     does; None: update all that the run does."""
     model: str = ""
     """Of a run with a network of your own: FILE.py:FUNCTION, which makes it."""
-    seed: int | None = None
-    """Of the tasks; by default another one than the training's."""
+    seed: int = 1
+    """Of the tasks; where the best model was chosen another one than the training's."""
     render: str = ""
     """Of a policy: write a picture of episodes before and after adaptation here."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -61,6 +61,14 @@ class Asked:
     def __post_init__(self) -> None:
         check_counts(self, *(n for n in ("tasks", "batch") if getattr(self, n) is not None))
         check_processes(self)
+
+
+def check_seed(asked: Asked, trained: int) -> None:
+    """Raise ValueError where the tasks would be those that chose the model."""
+    if asked.split == "val" and asked.seed == trained:
+        raise ValueError(
+            f"the model was chosen on the validation tasks of seed {trained}: give another --seed."
+        )
 
 
 @dataclass(frozen=True)

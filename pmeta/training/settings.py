@@ -219,7 +219,7 @@ def check_not_negative(config: Any, **off: str) -> None:
 
 def check_processes(config: Any) -> None:
     """Raise ValueError for a negative seed or number of processes."""
-    if (config.seed or 0) < 0 or config.workers < 0:
+    if config.seed < 0 or config.workers < 0:
         raise ValueError(
             f"--seed and --workers must not be negative, got {config.seed} and {config.workers}."
         )

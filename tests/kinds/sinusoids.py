@@ -92,9 +92,9 @@ def restore(group: Group, asked: Asked) -> Restored:
     run = Run(asked.run)
     config, best = run.settings(Config), run.best()
     net, meta = build(config)
-    meta, seed = restored(meta, best.tensors), config.seed + 2 if asked.seed is None else asked.seed
+    meta = restored(meta, best.tensors)
     unseen = Unseen(
         asked.tasks or 20,
-        lambda numbers: results_of(config, net, meta, numbers, seed, asked.batch),
+        lambda numbers: results_of(config, net, meta, numbers, 100 + asked.seed, asked.batch),
     )
     return Restored(config, net, meta, Sample((1,)), best.info, lambda group: unseen, summarise)

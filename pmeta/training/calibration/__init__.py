@@ -46,8 +46,6 @@ def calibrate(group: Group, restore: Restore, asked: Asked) -> dict[str, Any]:
     """Temperatures of the best model of a run, and how well they fit, as plain values.
 
     `asked.tasks` tasks of the validation, at least 2, for each number of samples."""
-    seed = restore(group, asked).config.seed + 1 if asked.seed is None else asked.seed
-    asked = dataclasses.replace(asked, split="val", seed=seed)
     first = restore(group, asked)
     tasks = asked.tasks or first.calibration_tasks
     found = []
@@ -61,7 +59,7 @@ def calibrate(group: Group, restore: Restore, asked: Asked) -> dict[str, Any]:
             continue  # classes with too few samples for that
         results = all_results(group, unseen, f"calibrating, {n} samples a class")
         found.append({"n_shot": n, **measured(results)})
-    known = {"split": "val", "tasks": tasks, "seed": seed, "best": first.info["tasks"]}
+    known = {"split": asked.split, "tasks": tasks, "seed": asked.seed, "best": first.info["tasks"]}
     return {**known, **by_shots(found)}
 
 
