@@ -35,7 +35,7 @@ def upgraded(found: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(f"settings of version {version!r}, this release knows {VERSION}")
     kind = _kind(found)
     settings = {**IMPLICIT.get(kind, {}), **found}
-    if found.get("memory_budget"):  # the only accounting there was
+    if found.get("memory_budget") and kind in ("pictures", "policies"):  # the only one there was
         settings["budget_accounting"] = found.get("budget_accounting", "exact")
     if kind == "own" and (found.get("method"), found.get("scores")) == ("pmeta-lr", "attention"):
         settings["method"] = "pmeta"  # of which only the scores differ
