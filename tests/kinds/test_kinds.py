@@ -39,7 +39,6 @@ IN_PYTHON, BEFORE = "lives in Python", "is a pre-training, which cannot be adapt
 SENTENCES = {
     ("own", "evaluate"): IN_PYTHON,
     ("own", "calibrate"): IN_PYTHON,
-    ("own", "export"): IN_PYTHON,
     ("policies", "calibrate"): "certainty is of a classifier, and",
     ("sinusoids", "calibrate"): "certainty is of a classifier, and",
     ("pre-training", "evaluate"): BEFORE,
