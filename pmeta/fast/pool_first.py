@@ -6,54 +6,60 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
 RELU = (F.relu, torch.relu, Tensor.relu)
 MAX_POOL = (F.max_pool2d, torch.max_pool2d)
 
 
-class PoolFirst(TorchFunctionMode):
-    """While this is on, a stand-in takes the place of a norm's output, and what reads it decides.
+class Waiting(Tensor):
+    """What stands in the place of a norm's output until it is read.
 
-    A max-pool of 2x2 has the norm computed only where it chooses, a ReLU hands the question
-    on, and anything else has the norm computed in full.
+    A max-pool of 2x2 has the norm computed only where it chooses, a ReLU hands the question on, and
+    anything else has the norm computed in full.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.waiting: dict[int, tuple[Tensor, Callable[[bool], Tensor]]] = {}
+    like: Tensor
+    """Has its shape, which is all that is asked of it once it was read."""
+    compute: Callable[[bool], Tensor]
+    """The output, or with True only what the max-pool chooses."""
 
-    def hold(self, compute: Callable[[Tensor, bool], Tensor], x: Tensor) -> Tensor:
-        """A stand-in for compute(x, pooled)."""
-        return self._stand_in(x, lambda pooled: compute(x, pooled))
+    def read(self) -> Callable[[bool], Tensor]:
+        """How it is computed, which is asked once."""
+        like = self.like  # and not self, in a circle that keeps the tape alive
+        compute, self.compute = self.compute, lambda pooled: like
+        return compute
 
-    def _stand_in(self, x: Tensor, compute: Callable[[bool], Tensor]) -> Tensor:
-        stand_in = x.detach()
-        self.waiting[id(stand_in)] = (stand_in, compute)  # held, so that its id stays its own
-        return stand_in
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Tensor | Any:
         kwargs = kwargs or {}
-        if self.waiting:
-            if args and id(args[0]) in self.waiting:
-                stand_in, compute = self.waiting[id(args[0])]
-                if func in MAX_POOL and _is_plain(*args[1:], **kwargs):
-                    del self.waiting[id(stand_in)]
-                    return compute(True)
-                if func in RELU:
-                    del self.waiting[id(stand_in)]
-                    return self._stand_in(stand_in, lambda pooled: F.relu(compute(pooled)))
-            args, kwargs = tree_map(self._in_full, (args, kwargs))
+        if args and isinstance(args[0], Waiting):
+            y = args[0]
+            if func in MAX_POOL and _is_plain(*args[1:], **kwargs):
+                return y.read()(True)
+            if func in RELU:
+                compute = y.read()
+                return waiting(y.like, lambda pooled: F.relu(compute(pooled)))
+        args, kwargs = tree_map(_in_full, (args, kwargs))
         return func(*args, **kwargs)
 
-    def _in_full(self, value: Any) -> Any:
-        if id(value) not in self.waiting:
-            return value
-        stand_in, compute = self.waiting[id(value)]
-        y = compute(False)
-        self.waiting[id(value)] = (stand_in, lambda pooled: F.max_pool2d(y, 2) if pooled else y)
-        return y
+
+def waiting(like: Tensor, compute: Callable[[bool], Tensor]) -> Waiting:
+    """A tensor of the shape of `like` that is computed once it is read."""
+    like = like.detach()
+    y = like.as_subclass(Waiting)
+    y.like, y.compute = like, compute
+    return y
+
+
+def _in_full(value: Any) -> Any:
+    if not isinstance(value, Waiting):
+        return value
+    y = value.compute(False)
+    value.compute = lambda pooled: F.max_pool2d(y, 2) if pooled else y
+    return y
 
 
 def _is_plain(

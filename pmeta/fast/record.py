@@ -7,12 +7,12 @@ are one. Sizes, settings and every choice that Python makes are part of the reco
 import operator
 from collections.abc import Callable, Hashable, Sequence
 from functools import wraps
-from typing import Any, ClassVar, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, fx
 from torch._ops import OpOverload
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 from torch.utils._pytree import tree_flatten, tree_map_only
 
 P = ParamSpec("P")
@@ -30,9 +30,10 @@ def kernel(f: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(f)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        if Recorder.at_work is None:
+        recorder = _get_current_dispatch_mode()
+        if not isinstance(recorder, Recorder):
             return f(*args, **kwargs)
-        result: R = Recorder.at_work.note(f, args, kwargs)
+        result: R = recorder.note(f, args, kwargs)
         return result
 
     return call
@@ -41,8 +42,6 @@ def kernel(f: Callable[P, R]) -> Callable[P, R]:
 class Recorder(TorchDispatchMode):
     """While this is on, operations are computed and noted in `graph`, whose inputs are first
     `inputs`, then `constants`."""
-
-    at_work: ClassVar["Recorder | None"] = None
 
     def __init__(self, inputs: Sequence[Tensor]):
         super().__init__()
@@ -59,14 +58,6 @@ class Recorder(TorchDispatchMode):
         self._is_inside = False
         for t in inputs:
             self._add_input(t)
-
-    def __enter__(self) -> "Recorder":
-        Recorder.at_work = self
-        return super().__enter__()
-
-    def __exit__(self, *error: Any) -> None:
-        Recorder.at_work = None
-        super().__exit__(*error)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return self.note(func, args, kwargs or {})

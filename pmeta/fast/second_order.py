@@ -71,6 +71,7 @@ def _gradient(g: Tensor, x: Tensor, w: Tensor, s: ConvShape, of: int) -> Tensor:
 def cheap_again(t: Tensor, compute: Callable[[], Tensor]) -> Tensor:
     """t, which `compute` gives again at little cost: a gradient that convs need not keep for the
     second derivative."""
+    # on the tensor itself, since nothing else goes from one Function's backward to the next
     t.compute_again = compute  # type: ignore[attr-defined]
     return t
 

@@ -1,7 +1,7 @@
 """The forward pass with weights from outside, and its tape: x_{l-1} and y_l of layers (Fig. 2)."""
 
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from math import prod
@@ -14,7 +14,7 @@ from torch.func import functional_call
 
 from pmeta.fast.affine import Affine
 from pmeta.fast.norm_pool import norm_pool
-from pmeta.fast.pool_first import PoolFirst
+from pmeta.fast.pool_first import waiting
 from pmeta.fast.second_order import Conv, Gate, group_normalise
 from pmeta.network.layers import BATCH_NORMS, Layer, Network, Weights
 
@@ -90,12 +90,11 @@ def forward(
     ends there. `pool_first` has the norms in `net.pooled` computed only where their max-pool
     chooses, unless their input is edited: the same in half the time. The layers in `kept` are
     computed in the first pass that has it, and not again."""
-    mode = PoolFirst() if pool_first and net.pooled else None
     if pool_first and net.channels_last and x.dim() == 4:
         x = x.contiguous(memory_format=torch.channels_last)
     names = frozenset(layer.name for layer in taped)
-    one = _Pass(net, names, edits, mode, kept or Kept(frozenset(), {}))
-    with one.in_place_of_the_modules(), mode or nullcontext():
+    one = _Pass(net, names, edits, pool_first, kept or Kept(frozenset(), {}))
+    with one.in_place_of_the_modules():
         output = functional_call(net.model, w, (x,))
     return output, one.tape
 
@@ -107,7 +106,7 @@ class _Pass:
     net: Network
     taped: frozenset[str]
     edits: Edits
-    mode: PoolFirst | None
+    pool_first: bool
     kept: Kept
     tape: Tape = field(default_factory=Tape)
 
@@ -131,9 +130,9 @@ class _Pass:
         output = partial(self.output, layer)
         edited = self.edits.x is not unchanged or isinstance(layer.module, BATCH_NORMS)
         needed = edited and layer.name in self.taped  # in full
-        if self.mode is None or layer.name not in self.net.pooled or needed:
+        if not self.pool_first or layer.name not in self.net.pooled or needed:
             return output
-        return partial(self.mode.hold, output)  # computed when it is known who reads it
+        return lambda x: waiting(x, partial(output, x))
 
     def output(self, layer: Layer, x: Tensor, pooled: bool = False) -> Tensor:
         """What the module of a layer gives for its input x, and a record of it on the tape.

@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from pmeta.fast import replay
 from pmeta.fast.replay import NotReplayableError, Replay, Replays, is_ours
@@ -306,7 +307,7 @@ def test_random_numbers_are_drawn_anew() -> None:
 def test_reading_a_value_is_an_error_and_ends_the_recording() -> None:
     with pytest.raises(NotReplayableError):
         Replay(lambda x: [x * float(x.sum())], [torch.ones(3)])
-    assert replay.Recorder.at_work is None
+    assert _get_current_dispatch_mode() is None
 
 
 def test_nothing_is_recorded_that_comes_but_once() -> None:
