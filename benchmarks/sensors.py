@@ -40,7 +40,7 @@ from pmeta.sensors.restore import load
 from pmeta.sensors.sets import WindowSet
 from pmeta.sensors.tasks import personal_task
 from pmeta.sensors.train import Data, build, open_data
-from pmeta.training.own.budget import Sample, arena_of
+from pmeta.training.budget import Sample, arena_of
 from pmeta.training.results import mean_ci95
 from pmeta.training.run_folder import Run
 from pmeta.training.workers import Group

@@ -21,7 +21,7 @@ from pmeta.kinds import recordings
 from pmeta.method.methods import METHODS
 from pmeta.sensors.evaluate import DeviceScore, PeopleSummary
 from pmeta.sensors.restore import Trained, load
-from pmeta.training.own.budget import Sample, maml_bytes
+from pmeta.training.budget import Sample, maml_bytes
 from pmeta.training.restored import Asked, evaluate
 from pmeta.training.run_folder import Run
 from pmeta.training.workers import Group

@@ -16,8 +16,8 @@ from pmeta.compiler.export import Exported, export
 from pmeta.device import DeviceModel
 from pmeta.device import model_file as flatfile
 from pmeta.firmware import c_text
+from pmeta.training.budget import export_budget, share_in_bytes
 from pmeta.training.calibration import temperatures
-from pmeta.training.own.budget import export_budget, share_in_bytes
 from pmeta.training.restored import Asked, Restored
 from pmeta.training.settings import parse_bytes
 from pmeta.training.workers import Group

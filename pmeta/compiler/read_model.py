@@ -75,14 +75,14 @@ def unreadable(model: nn.Module, example: Tensor) -> list[str]:
     except Exception as error:  # torch names no class for what it cannot follow
         return [f"torch.export cannot follow the model: {str(error).splitlines()[0]}"]
     reader = _Reader(exported.graph_signature)
-    found = []
+    refusals = []
     for node in exported.graph.nodes:
         try:
             reader.read(node)
         except ValueError as error:
-            found.append(str(error))
+            refusals.append(str(error))
             reader.pass_over(node)
-    return found
+    return refusals
 
 
 class _Call(NamedTuple):

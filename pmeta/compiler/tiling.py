@@ -28,7 +28,7 @@ def free_layouts(model: Model, live: frozenset[str]) -> list[Tiling]:
 
     With no norm behind the first conv, streaming runs both convs once."""
     e = Emitter(model, live, Tiling())
-    by_rows = _by_rows(e)
+    by_rows = _stages_in_rows(e)
     plain = [*(Tiling(by_rows=by_rows, rows=rows) for rows in ROWS if by_rows), Tiling()]
     pair = blocks(e)
     if pair and pair[0].norm is None and not e.needs[pair[1].conv]:  # both convs run once
@@ -40,7 +40,7 @@ def layouts(model: Model, live: frozenset[str]) -> Iterator[Tiling]:
     """Everything in the smallest parts; then with passes that take more time, the fastest first."""
     yield from free_layouts(model, live)
     e = Emitter(model, live, Tiling())
-    by_rows, again = _by_rows(e), _again(e)
+    by_rows, again = _stages_in_rows(e), _stages_that_run_again(e)
     for n in range(1, len(again) + 1):
         stages = frozenset(again[:n])
         yield Tiling(again=stages, by_rows=by_rows - stages)
@@ -61,29 +61,29 @@ def _streamed(
     return (Tiling(stream=way, again=again, by_rows=rest) for way in ways)
 
 
-def _by_rows(e: Emitter) -> frozenset[int]:
+def _stages_in_rows(e: Emitter) -> frozenset[int]:
     """The stages that take less memory in strips of rows than in parts of their channels."""
-    found = []
+    in_rows = []
     for s, stage in enumerate(e.model.stages):
         block = block_of(e, s)
         if block and not e.needs[block.conv]:
             g, rounds = block.geom, e.model.rounds(stage)[-1]
             strip = g.c_out * block.window.sh * g.wo
-            found += [s] if strip < g.c_out // rounds * g.ho * g.wo else []
-    return frozenset(found)
+            in_rows += [s] if strip < g.c_out // rounds * g.ho * g.wo else []
+    return frozenset(in_rows)
 
 
-def _again(e: Emitter) -> list[int]:
+def _stages_that_run_again(e: Emitter) -> list[int]:
     """The stages whose conv can run again in the backward half, the largest output first."""
-    stages, found = e.model.stages, []
+    stages, repeatable = e.model.stages, []
     for s, stage in enumerate(stages):
         head = e.nodes[stage.head].geom if stage.head is not None else None
         alone = all(stage.source not in other.reads() for other in stages if other is not stage)
         pooled = Tail.of(e.nodes, stage).pooled_first(e.nodes)
         able = head and head.groups == 1 and pooled and (alone or stage.source < 0)
         if able and e.needs[e.nodes[stage.tail[0]].inputs[0]]:
-            found.append(s)
-    return sorted(found, key=lambda s: -prod(stages[s].head_shape))
+            repeatable.append(s)
+    return sorted(repeatable, key=lambda s: -prod(stages[s].head_shape))
 
 
 def placed(p: Program) -> int:

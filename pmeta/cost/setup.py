@@ -125,15 +125,15 @@ def figures(setup: Setup) -> dict[str, float]:
     # Of a policy: observation, action and reward of every step, for the fit of the baseline.
     kept = 0 if image else samples * (m(ops[0].x) + m(ops[-1].y) + ops[0].x[0])
     how = (samples, setup.at_a_time, setup.ratios, setup.attention, kept)
-    found = cost(ops, [setup.layers], *how)
+    costs = cost(ops, [setup.layers], *how)
     # Table 1: all images of a task at a byte a pixel, but one of the episodes at a word a number.
     sample = m(ops[0].x) * (samples if image else WORD)
     numbers = {
-        "memory_mb": found.memory_mb,
-        "exact_memory_mb": found.exact_memory_mb,
-        "inference_mb": found.inference_mb,
-        "gmac": found.gmac,
-        "inference_gmac": found.inference_gmac,
+        "memory_mb": costs.memory_mb,
+        "exact_memory_mb": costs.exact_memory_mb,
+        "inference_mb": costs.inference_mb,
+        "gmac": costs.gmac,
+        "inference_gmac": costs.inference_gmac,
         "static_mb": weight_words(ops) * WORD / MB,
         "sample_mb": sample / MB,
     }

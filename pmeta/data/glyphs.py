@@ -147,7 +147,7 @@ def _alike(looks: np.ndarray, characters: list[str]) -> list[np.ndarray]:
         close = 5 * products > 2 * (norms[block, None] + norms[None, : block.stop])
         alike += [row.nonzero()[0] for row in close]
     numbers = np.array([ord(c) for c in characters])
-    return [found[numbers[found] != numbers[i]] for i, found in enumerate(alike)]
+    return [look_alikes[numbers[look_alikes] != numbers[i]] for i, look_alikes in enumerate(alike)]
 
 
 def look(character: str, font: str) -> np.ndarray | None:

@@ -61,12 +61,12 @@ def open_files(
     grey, else 3.
     """
     root = root.resolve()
-    found = scan(root)
+    files = scan(root)
     folder = cache_folder(cache)
     key = f"{root.name}-{size or 'own'}-{channels or 'auto'}"
 
     def build(file: BinaryIO) -> dict[str, Any]:
-        groups = group(list_members(root, found))
+        groups = group(list_members(root, files))
         members = [member for group_members in groups.values() for member in group_members]
         if not members:
             raise ValueError(
@@ -79,7 +79,7 @@ def open_files(
         decoded = decode_many(members, shape, depth, exact=size is None)
         return _write_groups(file, groups, decoded, (*shape[::-1], depth))
 
-    return open_or_build(folder, key, f"{fingerprint(found)}-v{VERSION}", str(root), build)
+    return open_or_build(folder, key, f"{fingerprint(files)}-v{VERSION}", str(root), build)
 
 
 def _write_groups(

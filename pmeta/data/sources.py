@@ -22,7 +22,7 @@ FRACTIONS = (0.64, 0.16, 0.20)  # of the classes, where the source has no splits
 MAX_FILE_BYTES = 64 * 2**20
 
 
-class Found(NamedTuple):
+class SourceFile(NamedTuple):
     """A file on disk below the root; an archive counts as one file, so looking for changes never
     reads inside it."""
 
@@ -41,14 +41,14 @@ class Member(NamedTuple):
     inner: str = ""  # the name inside the .zip
 
 
-def scan(root: Path) -> list[Found]:
+def scan(root: Path) -> list[SourceFile]:
     """Every file below `root` (itself, if it is an archive), sorted; names that begin with a dot
     are left out."""
     if root.is_file():
         if not is_archive(root.name):
             raise ValueError(f"data must be a folder, a .tar or a .zip, got the file {root}.")
         stat = root.stat()
-        return [Found(root.name, stat.st_size, stat.st_mtime_ns)]
+        return [SourceFile(root.name, stat.st_size, stat.st_mtime_ns)]
     if not root.is_dir():
         raise ValueError(
             f"no data at {root}: give a folder of classes, a .tar, a .zip, or the word glyphs."
@@ -56,7 +56,7 @@ def scan(root: Path) -> list[Found]:
     return sorted(_walk(root, "", set()))
 
 
-def _walk(folder: Path, prefix: str, seen: set[tuple[int, int]]) -> Iterator[Found]:
+def _walk(folder: Path, prefix: str, seen: set[tuple[int, int]]) -> Iterator[SourceFile]:
     here = os.stat(folder)
     if (here.st_dev, here.st_ino) in seen:  # links may point back up
         return
@@ -69,26 +69,26 @@ def _walk(folder: Path, prefix: str, seen: set[tuple[int, int]]) -> Iterator[Fou
                 yield from _walk(Path(entry.path), f"{prefix}{entry.name}/", seen)
             elif entry.is_file():
                 stat = entry.stat()
-                yield Found(prefix + entry.name, stat.st_size, stat.st_mtime_ns)
+                yield SourceFile(prefix + entry.name, stat.st_size, stat.st_mtime_ns)
 
 
-def fingerprint(found: Iterable[Found]) -> str:
+def fingerprint(files: Iterable[SourceFile]) -> str:
     """Sixteen hex digits that change when a name, a size or a modification time does."""
     digest = hashlib.sha256()
-    for file in found:
+    for file in files:
         digest.update(
             f"{file.path}\0{file.size}\0{file.mtime_ns}\n".encode("utf-8", "surrogateescape")
         )
     return digest.hexdigest()[:16]
 
 
-def list_members(root: Path, found: Iterable[Found]) -> list[Member]:
+def list_members(root: Path, files: Iterable[SourceFile]) -> list[Member]:
     """The plain files and, for archives directly in the root, what they hold; of two equal paths
     the plain file counts."""
     base = root if root.is_dir() else root.parent
     members: dict[str, Member] = {}
     inside: dict[str, Member] = {}
-    for path, size, _ in found:
+    for path, size, _ in files:
         if "/" not in path and is_archive(path):
             for member in _inside(base / path):
                 inside[member.path] = member

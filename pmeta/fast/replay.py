@@ -117,7 +117,7 @@ def _is_random(f: Any) -> bool:
 def _share(graph: fx.Graph, recorder: Recorder) -> None:
     """Let equal operations on equal inputs be one, unless something of theirs is written to or
     random."""
-    found: dict[Hashable, fx.Node] = {}
+    first: dict[Hashable, fx.Node] = {}
     for node in list(graph.nodes):
         memories = {
             recorder.memory[n] for n in (node, *node.all_input_nodes) if n in recorder.memory
@@ -125,11 +125,11 @@ def _share(graph: fx.Graph, recorder: Recorder) -> None:
         if node.op != "call_function" or memories & recorder.changed or _is_random(node.target):
             continue
         what = (node.target, node.args, tuple(node.kwargs.items()))
-        if what in found:
-            node.replace_all_uses_with(found[what])
+        if what in first:
+            node.replace_all_uses_with(first[what])
             graph.erase_node(node)
         else:
-            found[what] = node
+            first[what] = node
 
 
 def _bind(graph: fx.Graph) -> None:

@@ -29,8 +29,8 @@ from pmeta.method.step_sizes import freeze
 from pmeta.network.layers import Weights, evaluating
 from pmeta.network.take_in import take_in
 from pmeta.training import workers as processes
-from pmeta.training.own.budget import Sample, budget_choice, export_budget, maml_bytes
-from pmeta.training.own.model import check_device
+from pmeta.training.budget import Sample, budget_choice, export_budget, maml_bytes
+from pmeta.training.own_network import check_device
 from pmeta.training.results import Summary, summarise
 from pmeta.training.run_folder import read_checkpoint, restored, write_checkpoint
 from pmeta.training.settings import check_budget

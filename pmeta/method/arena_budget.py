@@ -51,12 +51,12 @@ def fit_arena(
 def check_arena(net: Network, budget: int, arena: Arena, steps: int) -> None:
     """Raise ValueError where the budget is too small for any layer; the head is tried first."""
     tied = [layer for layer in net.layers if layer.kind != "param"]
-    found = []
+    needs = []
     for layer in reversed(tied):
-        found.append((arena(_alone(net, layer).repeat(steps, 1)), layer.name))
-        if found[-1][0] <= budget:
+        needs.append((arena(_alone(net, layer).repeat(steps, 1)), layer.name))
+        if needs[-1][0] <= budget:
             return
-    least, name = min(found)
+    least, name = min(needs)
     raise ValueError(
         f"memory budget of {budget:,} bytes is too small to update any layer: {name} alone takes "
         f"{least:,} on the device, give at least that, or a smaller network."

@@ -221,11 +221,11 @@ class Outer:
 def check_alike(state: dict[str, Tensor], like: dict[str, Tensor], what: str = "training") -> None:
     """Raise ValueError unless a checkpoint has the tensors of `like`, of their shapes, finite."""
     for name, wanted in like.items():
-        found = tuple(state[name].shape) if name in state else "nothing"
-        if found != tuple(wanted.shape):
+        shape = tuple(state[name].shape) if name in state else "nothing"
+        if shape != tuple(wanted.shape):
             raise ValueError(
                 f"a checkpoint fits its {what}, where {name} has the shape "
-                f"{tuple(wanted.shape)}, got {found}: give one that was written for the same."
+                f"{tuple(wanted.shape)}, got {shape}: give one that was written for the same."
             )
         if not state[name].isfinite().all():
             raise ValueError(

@@ -24,7 +24,7 @@ def scale(layer: Layer, tensor: Tensor, gamma: Tensor | None) -> Tensor:
         return tensor
     ones = [1] * (tensor.dim() - 2)
     shape = (*gamma.shape, *ones)
-    if layer.channels_last:
+    if layer.reads_rows:
         shape = (len(gamma), *ones, gamma.shape[1])
     return tensor * gamma.reshape(shape)
 
@@ -38,7 +38,7 @@ def weight_gradients(
     (B, C), they multiply x and g(y): the ordinary weight gradient of those is the sum over samples
     of gamma_bw[f] gamma_fw[c] g(w)[f, c]. None is 1."""
     if layer.kind == "norm":
-        if x.dim() == 4 and not layer.channels_last:
+        if x.dim() == 4 and not layer.reads_rows:
             products, sums = ChannelSums.apply(g_y, x)
         else:
             products, sums = _sum_space(layer, g_y * x), _sum_space(layer, g_y)
@@ -76,7 +76,7 @@ def _scale_weights(
 
 def _places(layer: Layer, t: Tensor) -> Tensor:
     """A tensor by sample, channel and place. (B, C, places)"""
-    return t.flatten(1, -2).transpose(1, 2) if layer.channels_last else t.flatten(2)
+    return t.flatten(1, -2).transpose(1, 2) if layer.reads_rows else t.flatten(2)
 
 
 def _sum_space(layer: Layer, t: Tensor) -> Tensor:

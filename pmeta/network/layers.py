@@ -46,8 +46,8 @@ class Layer:
     """Whether backward attention can score its channels: its g(y) has channel means."""
 
     @property
-    def channels_last(self) -> bool:
-        """Whether channels are the last axis, as in the rows of fc and layer norm."""
+    def reads_rows(self) -> bool:
+        """Whether channels are the last axis, as in fc and layer norm."""
         return self.kind == "fc" or isinstance(self.module, nn.LayerNorm)
 
 

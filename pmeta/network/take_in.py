@@ -35,26 +35,26 @@ def take_in(
     for name, m in model.named_modules():
         _refuse_compiled(name, m)
         _refuse_batch_norm(name, m, batch_norm)
-    found = {
+    layers = {
         name: _layer(name, m)
         for name, m in model.named_modules()
         if _has_own_weights(m, name, extra)
     }
-    if not found:
+    if not layers:
         raise ValueError(
             "a model has at least one Conv1d, Conv2d, Linear or GroupNorm layer, "
             f"{type(model).__name__} has none."
         )
     _refuse_shared(model)
-    alone = _alone(model, found, extra)
-    ops, order = trace(model, example, {layer.module: layer.name for layer in found.values()})
-    never = [name for name in found if name not in order]
+    alone = _alone(model, layers, extra)
+    ops, order = trace(model, example, {layer.module: layer.name for layer in layers.values()})
+    never = [name for name in layers if name not in order]
     if never:
         raise ValueError(
             f"every layer must run in a forward pass, {', '.join(never)} did not: remove it from "
             "the model."
         )
-    net = Network(model, tuple([found[name] for name in order] + alone), ops)
+    net = Network(model, tuple([layers[name] for name in order] + alone), ops)
     if net.mixes_samples:
         return net
     _refuse_mixed_samples(model, example)
@@ -64,7 +64,7 @@ def take_in(
 
 def not_taken_in(model: nn.Module, example: Tensor) -> list[str]:
     """All that stands in the way of taking in a model, one line each; [] if there is nothing."""
-    found: list[str] = []
+    refusals: list[str] = []
     for name, m in model.named_modules():
         for check in (
             lambda name=name, m=m: _refuse_batch_norm(name, m, False),
@@ -73,14 +73,14 @@ def not_taken_in(model: nn.Module, example: Tensor) -> list[str]:
             try:
                 check()
             except ValueError as error:
-                found.append(str(error))
-    if found:
-        return found
+                refusals.append(str(error))
+    if refusals:
+        return refusals
     try:
         take_in(model, example)
     except ValueError as error:
-        found.append(str(error))
-    return found
+        refusals.append(str(error))
+    return refusals
 
 
 def _has_own_weights(m: nn.Module, name: str, extra: tuple[str, ...]) -> bool:
@@ -97,9 +97,9 @@ def _has_own_weights(m: nn.Module, name: str, extra: tuple[str, ...]) -> bool:
     return False
 
 
-def _alone(model: nn.Module, found: dict[str, Layer], extra: tuple[str, ...]) -> list[Layer]:
+def _alone(model: nn.Module, layers: dict[str, Layer], extra: tuple[str, ...]) -> list[Layer]:
     params = dict(model.named_parameters())
-    tied = {name for layer in found.values() for name in layer.params}
+    tied = {name for layer in layers.values() for name in layer.params}
     free = [name for name in params if name not in tied]
     for name in extra:
         if name not in free:

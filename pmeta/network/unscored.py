@@ -58,5 +58,5 @@ def _noise(p: Tensor, numbers: torch.Generator) -> Tensor:
 def _sums_to_zero(layer: Layer, g: Tensor | None) -> bool:
     if g is None or g.dim() == 2:
         return False
-    means = g.flatten(1, -2).mean(1) if layer.channels_last else g.flatten(2).mean(2)
+    means = g.flatten(1, -2).mean(1) if layer.reads_rows else g.flatten(2).mean(2)
     return bool(means.norm() / means.numel() ** 0.5 < ROUNDING * g.norm() / g.numel() ** 0.5)

@@ -28,7 +28,7 @@ def named(words: Sequence[str]) -> dict[str, str]:
     >>> named(["cub=birds", "/data/miniImageNet"])
     {'cub': 'birds', 'mini': '/data/miniImageNet'}
     """
-    found: dict[str, str] = {}
+    folders: dict[str, str] = {}
     for word in words:
         name, equals, root = word.partition("=")
         if not equals:
@@ -38,12 +38,12 @@ def named(words: Sequence[str]) -> dict[str, str]:
                 "--data takes mini=DIR, tiered=DIR and cub=DIR, or folders with such names, got "
                 f"{word!r}."
             )
-        if name in found:
+        if name in folders:
             raise ValueError(
-                f"--data takes one folder for {TITLES[name]}, got {found[name]} and {root}."
+                f"--data takes one folder for {TITLES[name]}, got {folders[name]} and {root}."
             )
-        found[name] = root
-    return found
+        folders[name] = root
+    return folders
 
 
 def _recognised(root: str) -> str:
@@ -62,7 +62,7 @@ def open_datasets(words: Sequence[str], size: int | None) -> dict[str, Dataset]:
         name: root if root == "glyphs" else os.path.abspath(root)
         for name, root in named(words).items()
     }
-    found, channels = {}, None  # a run remembers where its data were: whole paths
+    datasets, channels = {}, None  # a run remembers where its data were: whole paths
     for name in (name for name in TITLES if name in given):
         root = given[name]
         cached = open_source(root, size, None if root == given.get("mini") else channels)
@@ -71,8 +71,8 @@ def open_datasets(words: Sequence[str], size: int | None) -> dict[str, Dataset]:
         splits = {own for own, *_ in cached.classes}
         title = "glyphs" if root == "glyphs" else TITLES[name]
         only_val = "val" in splits and "test" not in splits
-        found[name] = Dataset(root, title, "val" if only_val else "test")
-    return found
+        datasets[name] = Dataset(root, title, "val" if only_val else "test")
+    return datasets
 
 
 def missing_line(name: str) -> str:

@@ -31,17 +31,17 @@ def path_of(run: Path, data: str, split: str, batch: int | None) -> Path:
 def read(path: Path, needed: tuple[str, ...] = ("tasks", "seconds")) -> dict[str, Any] | None:
     """An evaluation that is whole, or None."""
     try:
-        found = read_json(path.read_text())
+        evaluation = read_json(path.read_text())
     except (FileNotFoundError, NotADirectoryError):
         return None
     except ValueError as error:
         raise ValueError(f"{path} cannot be read ({error}): remove it to evaluate again.") from None
-    if not isinstance(found, dict) or not all(key in found for key in needed):
+    if not isinstance(evaluation, dict) or not all(key in evaluation for key in needed):
         raise ValueError(
             f"{path} is no evaluation, which has {' and '.join(needed)}: remove it to evaluate "
             "again."
         )
-    return found
+    return evaluation
 
 
 def evaluate_images(group: Group, restore: Restore, config: Asked, path: Path) -> None:
@@ -73,14 +73,14 @@ def evaluate_images(group: Group, restore: Restore, config: Asked, path: Path) -
 def _read_part(part: Path, asked: dict[str, Any]) -> tuple[list[TaskResult], float]:
     """The tasks that an evaluation of the same has done before it was stopped, and the seconds they
     took."""
-    found = read(part, ("asked", "seconds", "results"))
-    if found is None or found["asked"] != asked:
+    kept = read(part, ("asked", "seconds", "results"))
+    if kept is None or kept["asked"] != asked:
         return [], 0.0
     results = [
         TaskResult(a, peak, exact, macs, torch.tensor(ratios), *loss)
-        for a, peak, exact, macs, ratios, *loss in found["results"]  # older releases kept no loss
+        for a, peak, exact, macs, ratios, *loss in kept["results"]  # older releases kept no loss
     ]
-    return results, found["seconds"]
+    return results, kept["seconds"]
 
 
 def evaluate_policy(group: Group, restore: Restore, asked: Asked, path: Path) -> None:

@@ -32,16 +32,16 @@ def measure(group: Group, restore: Restore, asked: Asked) -> None:
     assert unseen.task is not None
     # a layer has scores even where its alpha is 0
     first = dataclasses.replace(meta, mask=torch.ones_like(meta.mask))
-    found = []
+    tasks = []
     for i in group.share(range(unseen.tasks)):
         drawn = unseen.task(i)
         _, scores = loop.step(first, meta.w, 0, (drawn[0], drawn[1]))
         ratios = evaluate_task(loop, meta, drawn).ratios
-        found.append((ratios, sample_scores(net, scores, len(drawn[0]))))
-    found = group.gather(found)
+        tasks.append((ratios, sample_scores(net, scores, len(drawn[0]))))
+    tasks = group.gather(tasks)
     if group.rank == 0:
         path = path_of(Path(asked.run), asked.split)
-        summary = _summary(net, meta.updates(), found)
+        summary = _summary(net, meta.updates(), tasks)
         make_folder(path.parent)
         write_json(path, summary | {"split": asked.split, "eval_tasks": unseen.tasks})
 
@@ -75,10 +75,10 @@ def cosine(a: Tensor, b: Tensor) -> Tensor:
     return torch.nn.functional.cosine_similarity(a, b, dim=-1).prod(1)
 
 
-def _summary(net: Network, updates: Tensor, found: list[Any]) -> dict[str, Any]:
-    ratios = torch.stack([r for r, _ in found])  # (tasks, K, L)
+def _summary(net: Network, updates: Tensor, tasks: list[Any]) -> dict[str, Any]:
+    ratios = torch.stack([r for r, _ in tasks])  # (tasks, K, L)
     # of each layer
-    gammas = [torch.cat(parts) for parts in zip(*(scores for _, scores in found), strict=True)]
+    gammas = [torch.cat(parts) for parts in zip(*(scores for _, scores in tasks), strict=True)]
     order = torch.randperm(len(gammas[0]), generator=torch.Generator().manual_seed(SEED))
     half = len(order) // 2
     # (L, pairs)

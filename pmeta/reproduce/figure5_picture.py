@@ -39,20 +39,20 @@ def _series(name: str, options: Options) -> dict[str, Any]:
 
 def write(options: Options) -> None:
     """OUT/figure5.json, .svg and .png, if anything is new; no picture of nothing."""
-    found, path = collect(options), options.out / "figure5.json"
-    text = json.dumps(plain(found), indent=2) + "\n"
+    measured, path = collect(options), options.out / "figure5.json"
+    text = json.dumps(plain(measured), indent=2) + "\n"
     if path.exists() and path.read_text() == text:
         return
-    if any(not s["missing"] for s in found["series"]):
-        picture = draw(found)
+    if any(not s["missing"] for s in measured["series"]):
+        picture = draw(measured)
         for kind in ("svg", "png"):
             save(picture, path.with_suffix(f".{kind}"))
     write_atomically(path, text.encode())
 
 
-def draw(found: dict[str, Any]) -> Figure:
+def draw(measured: dict[str, Any]) -> Figure:
     """Bars are means over tasks (left) and pairs of samples (right), whiskers one deviation."""
-    series = [s for s in found["series"] if not s["missing"]]
+    series = [s for s in measured["series"] if not s["missing"]]
     steps = max(len(s["ratios"]) for s in series)
     width = 2.05 * (steps + 1) + 0.4
     figure = Figure(figsize=(width, 2.35 * len(series) + 0.9), layout="constrained")
@@ -67,7 +67,9 @@ def draw(found: dict[str, Any]) -> Figure:
     for ax in grid[:-1].flat:
         ax.tick_params(labelbottom=False)
     lines = [
-        line for part in _caption(found, series) for line in textwrap.wrap(part, round(14 * width))
+        line
+        for part in _caption(measured, series)
+        for line in textwrap.wrap(part, round(14 * width))
     ]
     figure.suptitle("\n".join(lines), fontsize=8.5, x=0.01, ha="left")
     return figure
@@ -98,12 +100,12 @@ def _panel(
         ax.spines[side].set_visible(False)
 
 
-def _caption(found: dict[str, Any], series: list[dict[str, Any]]) -> tuple[str, str]:
+def _caption(measured: dict[str, Any], series: list[dict[str, Any]]) -> tuple[str, str]:
     s = series[0]
     return (
         "Left: share of each layer's weights that a step updates, "
         f"mean ± std over {s['eval_tasks']} unseen tasks "
-        f"({', '.join(found['data'])}, {found['split']}); 0: its step size is zero.",
+        f"({', '.join(measured['data'])}, {measured['split']}); 0: its step size is zero.",
         "Right: cosine similarity of the scores of two random samples, "
         f"mean ± std over {s['pairs']} pairs; "
         "grey: not updated at step 1; fc has no attention.",

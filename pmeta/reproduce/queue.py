@@ -180,8 +180,8 @@ def _evaluation(job: Job, data: str, batch: int | None, options: Options) -> Ite
         )
         work = partial(_locked, job, evaluations.evaluate_images, (restore, asked, path))
         label = f"{name} on {dataset.title} ({dataset.split}), {batch or 'all'} at a time"
-    found = evaluations.read(path)
-    if not found or found["tasks"] < tasks:
+    done = evaluations.read(path)
+    if not done or done["tasks"] < tasks:
         yield Step(job, tasks, partial(work, options), f"evaluate {label}")
 
 

@@ -46,53 +46,53 @@ def fill(cell: Cell, options: Options) -> dict[str, Any]:
     """One cell: ours, or why there is none."""
     empty = dict.fromkeys(("ours", "ci95", "tasks", "eval_tasks", "run", "missing")) | {"seeds": []}
     named = {"row": cell.row, "column": cell.column, "unit": cell.unit, "paper": cell.paper}
-    found = _cost(cell, options) if cell.cost else _measured(cell, options)
-    return named | empty | found
+    ours = _cost(cell, options) if cell.cost else _measured(cell, options)
+    return named | empty | ours
 
 
 def evaluated(cell: Cell, out: Path) -> list[tuple[Path, dict[str, Any]]]:
     """The run folders of a cell's training, one a seed, that have its evaluation, and this
     evaluation."""
-    found = []
+    evaluations_of_runs = []
     for run in sorted((out / "runs").glob(f"{cell.training}*")):
         if run.name == cell.training or run.name.startswith(f"{cell.training}-seed"):
             for split in ("test", "val"):
                 path = evaluations.path_of(run, cell.data, split, cell.batch)
                 if evaluation := evaluations.read(path):
-                    found.append((run, evaluation | {"split": split}))
+                    evaluations_of_runs.append((run, evaluation | {"split": split}))
                     break
-    return found
+    return evaluations_of_runs
 
 
 def _measured(cell: Cell, options: Options) -> dict[str, Any]:
-    found = evaluated(cell, options.out)
-    if not found:
+    by_run = evaluated(cell, options.out)
+    if not by_run:
         return {"missing": _why_missing(cell, options)}
     is_rl = TRAININGS[cell.training].is_rl
     score, ci95 = ("after", "after_ci95") if is_rl else ("accuracy", "ci95")
     return {
-        "ours": sum(e[score] for _, e in found) / len(found),
-        "ci95": _over_tasks([e for _, e in found], ci95),
-        "tasks": min(Run(run).tasks_done() for run, _ in found),
-        "seeds": [Run(run).config()["seed"] for run, _ in found],
-        "eval_tasks": min(e["tasks"] for _, e in found),
-        "run": f"runs/{found[0][0].name}",
-        "split": found[0][1]["split"],
-        **_difference(cell, found, options.out),
+        "ours": sum(e[score] for _, e in by_run) / len(by_run),
+        "ci95": _over_tasks([e for _, e in by_run], ci95),
+        "tasks": min(Run(run).tasks_done() for run, _ in by_run),
+        "seeds": [Run(run).config()["seed"] for run, _ in by_run],
+        "eval_tasks": min(e["tasks"] for _, e in by_run),
+        "run": f"runs/{by_run[0][0].name}",
+        "split": by_run[0][1]["split"],
+        **_difference(cell, by_run, options.out),
     }
 
 
-def _over_tasks(found: Sequence[dict[str, Any]], ci95: str) -> float | None:
+def _over_tasks(evaluated_seeds: Sequence[dict[str, Any]], ci95: str) -> float | None:
     """CI95 over tasks of the mean over seeds; of policies, whose tasks are not kept, the most that
     it can be.
 
     Task i of one seed and of another may be one task: their means are not taken to be
     independent."""
-    if len(found) > 1 and all(len(e.get("accuracies", ())) > 1 for e in found):
-        return _mean_ci95([[100 * a for a in e["accuracies"]] for e in found])[1]
-    if any(e[ci95] is None for e in found):
+    if len(evaluated_seeds) > 1 and all(len(e.get("accuracies", ())) > 1 for e in evaluated_seeds):
+        return _mean_ci95([[100 * a for a in e["accuracies"]] for e in evaluated_seeds])[1]
+    if any(e[ci95] is None for e in evaluated_seeds):
         return None
-    return sum(e[ci95] for e in found) / len(found)
+    return sum(e[ci95] for e in evaluated_seeds) / len(evaluated_seeds)
 
 
 def _mean_ci95(by_seed: Sequence[Sequence[float]]) -> tuple[float, float]:
@@ -101,14 +101,14 @@ def _mean_ci95(by_seed: Sequence[Sequence[float]]) -> tuple[float, float]:
     return mean_ci95(torch.tensor(tasks, dtype=torch.float64))
 
 
-def _difference(cell: Cell, found: list[tuple[Path, dict[str, Any]]], out: Path) -> dict[str, Any]:
+def _difference(cell: Cell, by_run: list[tuple[Path, dict[str, Any]]], out: Path) -> dict[str, Any]:
     """How much better than the reference row on the same tasks, with CI95: much narrower than that
     of either."""
     row = REFERENCE.get(cell.table, cell.row)
     if row == cell.row:
         return {}
     (reference,) = (c for c in TABLES[cell.table] if (c.row, c.column) == (row, cell.column))
-    ours, theirs = _by_seed(found), _by_seed(evaluated(reference, out))
+    ours, theirs = _by_seed(by_run), _by_seed(evaluated(reference, out))
     pairs = [
         [100 * (a - b) for a, b in zip(ours[s], theirs[s], strict=False)]
         for s in ours.keys() & theirs.keys()
@@ -120,8 +120,8 @@ def _difference(cell: Cell, found: list[tuple[Path, dict[str, Any]]], out: Path)
     return {"versus": row, "difference": mean, "difference_ci95": ci95, "difference_paper": printed}
 
 
-def _by_seed(found: list[tuple[Path, dict[str, Any]]]) -> dict[int, list[float]]:
-    return {Run(run).config()["seed"]: e["accuracies"] for run, e in found}
+def _by_seed(by_run: list[tuple[Path, dict[str, Any]]]) -> dict[int, list[float]]:
+    return {Run(run).config()["seed"]: e["accuracies"] for run, e in by_run}
 
 
 def _why_missing(cell: Cell, options: Options) -> str:
@@ -154,16 +154,16 @@ def _cost(cell: Cell, options: Options) -> dict[str, Any]:
             return trained
     row, batch = METHODS[method], "all" if cell.batch is None else cell.batch
     ours = _figures(Setup(backbone, row.update, row.stored_rho, shots, batch=batch))
-    found: dict[str, Any] = {"ours": ours[key]}
+    costs: dict[str, Any] = {"ours": ours[key]}
     if row.sparse_alpha:
-        found |= {
+        costs |= {
             "at_most": True,
             "note": "The most that training can leave: every layer counts as updated",
         }
     if cell.table == "table1" and key == "memory_mb" and options.scale != "smoke":
         about = note({key: cell.paper})  # the paper's figure, which smoke does not show
-        found |= {"note": about} if about else {}
-    return found
+        costs |= {"note": about} if about else {}
+    return costs
 
 
 def _cost_of_training(cell: Cell, key: str, options: Options) -> dict[str, Any]:

@@ -120,20 +120,20 @@ def _grid(heads: list[str], body: list[list[str]]) -> str:
 def _differences(table: dict[str, Any]) -> list[str]:
     """The table again as differences to one row on the same tasks, of the columns that have
     some."""
-    found = {(cell["row"], cell["column"]): cell for cell in table["cells"] if "difference" in cell}
-    columns = [c for c in table["columns"] if any(column == c for _, column in found)]
-    rows = [row for row in table["rows"] if any(name == row for name, _ in found)]
-    if not found:
+    cells = {(cell["row"], cell["column"]): cell for cell in table["cells"] if "difference" in cell}
+    columns = [c for c in table["columns"] if any(column == c for _, column in cells)]
+    rows = [row for row in table["rows"] if any(name == row for name, _ in cells)]
+    if not cells:
         return []
 
     def shown(row: str, column: str) -> str:
-        cell = found.get((row, column))
+        cell = cells.get((row, column))
         if not cell:
             return ""
         paper = f" ({cell['difference_paper']:+.1f})" if "difference_paper" in cell else ""
         return f"{cell['difference']:+.1f} ± {cell['difference_ci95']:.1f}{paper}"
 
-    versus = next(iter(found.values()))["versus"]
+    versus = next(iter(cells.values()))["versus"]
     body = [[row, *(shown(row, column) for column in columns)] for row in rows]
     return [
         f"Difference to {versus} on the same tasks, in points, ± CI95 over tasks:",

@@ -82,12 +82,12 @@ def outer_update(outer: Outer, data: Batch, config: RLConfig, group: Group) -> d
     move_step_sizes(outer, g_alpha, float(loss_before))
     start = outer.meta.map(Tensor.detach)
 
-    def at(fraction: float) -> tuple[float, float]:
-        found = measure(outer.loop, shifted(start, fraction * step), data, queries)
-        loss_after, divergence = mean(torch.stack(found)).tolist()
+    def gain_at(fraction: float) -> tuple[float, float]:
+        measured = measure(outer.loop, shifted(start, fraction * step), data, queries)
+        loss_after, divergence = mean(torch.stack(measured)).tolist()
         return float(loss_before) - loss_after, divergence
 
-    fraction, gain, divergence = line_search(at, config)
+    fraction, gain, divergence = line_search(gain_at, config)
     new = shifted(start, fraction * step).parameters()
     with torch.no_grad():
         for name, t in outer.meta.parameters().items():

@@ -13,7 +13,7 @@ from pmeta.rl.evaluate import TaskReturn, summarise, task_returns
 from pmeta.rl.policy import Env, policy_gradient
 from pmeta.rl.render import check_path, draw
 from pmeta.rl.train import TEST, build, make_env, run_tasks
-from pmeta.training.own.budget import Sample
+from pmeta.training.budget import Sample
 from pmeta.training.restored import Asked, Restored, Unseen
 from pmeta.training.run_folder import Run, restored
 from pmeta.training.workers import Group

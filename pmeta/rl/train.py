@@ -20,8 +20,8 @@ from pmeta.rl.figures import FIGURES
 from pmeta.rl.navigation import Navigation
 from pmeta.rl.outer import Batch, collect, outer_update
 from pmeta.rl.policy import Env, initialise, policy_gradient
+from pmeta.training.budget import Sample, budget_choice
 from pmeta.training.meta_learning import OuterTraining, schedule
-from pmeta.training.own.budget import Sample, budget_choice
 from pmeta.training.run_folder import Run
 from pmeta.training.workers import Group
 

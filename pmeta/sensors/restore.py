@@ -12,7 +12,7 @@ from pmeta.sensors.config import SensorConfig
 from pmeta.sensors.evaluate import PersonResult, person_result, summarise
 from pmeta.sensors.sets import WindowSet, by_split, read_all, window_set
 from pmeta.sensors.train import build
-from pmeta.training.own.budget import Sample
+from pmeta.training.budget import Sample
 from pmeta.training.restored import Asked, Restored, Unseen, check_seed
 from pmeta.training.run_folder import Checkpoint, Run, restored
 from pmeta.training.workers import Group

@@ -40,8 +40,8 @@ def person(group: str) -> str:
 
 def read_all(root: Path, columns: Sequence[str] = ()) -> list[Recording]:
     """Every recording of a folder PERSON/[DEVICE/]RECORDING.csv, with the same columns."""
-    found = [r for path in find_recordings(root) for r in read_recordings(path, root, columns)]
-    for r in found:
+    recordings = [r for path in find_recordings(root) for r in read_recordings(path, root, columns)]
+    for r in recordings:
         if not r.group:
             raise RecordingError(
                 f"{r.name}: a recording lies in a folder named after its person, or its own name "
@@ -50,18 +50,19 @@ def read_all(root: Path, columns: Sequence[str] = ()) -> list[Recording]:
             )
         if r.labels is None:
             raise RecordingError(f"{r.name} line 1: the column 'label' is missing: add it.")
-        if set(r.columns) != set(found[0].columns):
+        if set(r.columns) != set(recordings[0].columns):
             raise RecordingError(
                 f"{r.name} line 1: all recordings have the same columns, this one has "
-                f"{', '.join(r.columns)} and {found[0].name} {', '.join(found[0].columns)}: "
+                f"{', '.join(r.columns)} and {recordings[0].name} "
+                f"{', '.join(recordings[0].columns)}: "
                 "rename them, or give --columns."
             )
     return [
         r._replace(
-            columns=found[0].columns,
-            values=r.values[:, [r.columns.index(c) for c in found[0].columns]],
+            columns=recordings[0].columns,
+            values=r.values[:, [r.columns.index(c) for c in recordings[0].columns]],
         )
-        for r in found
+        for r in recordings
     ]
 
 

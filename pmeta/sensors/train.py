@@ -20,8 +20,8 @@ from pmeta.sensors.net import SensorNet
 from pmeta.sensors.pooled import train_pooled
 from pmeta.sensors.sets import WindowSet, by_split, fitted, read_all, window_set
 from pmeta.sensors.tasks import person_task
+from pmeta.training.budget import Sample, budget_choice
 from pmeta.training.meta_learning import MetaLearning, schedule
-from pmeta.training.own.budget import Sample, budget_choice
 from pmeta.training.run_folder import Run, write_json
 from pmeta.training.workers import Group
 
@@ -105,9 +105,9 @@ def start(run: Run, config: SensorConfig, net: Network, data: Data) -> dict[str,
     """Where meta-training starts: an ordinary classifier, kept in the run as `pooled`."""
     if not config.pooled_epochs:
         return net.weights()
-    found = run.load("pooled")
-    if found is not None:
-        return found.tensors
+    pooled = run.load("pooled")
+    if pooled is not None:
+        return pooled.tensors
     epochs, lr = config.pooled_epochs, config.pooled_lr
     w = train_pooled(net, net.weights(), data.train, epochs, lr, config.seed)
     run.save("pooled", w, {"epochs": config.pooled_epochs})

@@ -11,13 +11,13 @@ from pmeta.data.tasks import SCALE, SHIFT, ImageSet, Task, check_enough, open_sp
 from pmeta.method.inner import InnerLoop
 from pmeta.method.learned import Meta
 from pmeta.network.layers import Network
+from pmeta.training.budget import Sample
 from pmeta.training.config import ImageConfig
-from pmeta.training.own.above import fixed_weights
-from pmeta.training.own.budget import Sample
 from pmeta.training.restored import Asked, Restored, Unseen, check_seed
 from pmeta.training.results import TaskResult, evaluate_task, summarise
 from pmeta.training.run_folder import Checkpoint, open_run, restored
 from pmeta.training.train import build, choose_device, fewer_ways, task
+from pmeta.training.upper_part import fixed_weights
 from pmeta.training.workers import Group
 
 TASKS = 5000

@@ -12,7 +12,7 @@ from pmeta.method.inner import InnerLoop
 from pmeta.method.learned import Meta
 from pmeta.method.meta_gradient import AnyTask
 from pmeta.network.layers import Network
-from pmeta.training.own.budget import Sample
+from pmeta.training.budget import Sample
 from pmeta.training.results import CostSummary
 from pmeta.training.settings import Settings, check_counts, check_processes
 from pmeta.training.workers import Group

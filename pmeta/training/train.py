@@ -12,17 +12,17 @@ from pmeta.method.step_sizes import freeze
 from pmeta.network.backbones import FourConv, ResNet12, initialise
 from pmeta.network.layers import Network
 from pmeta.network.take_in import take_in
+from pmeta.training.budget import Sample, arena_of, budget_bytes, budget_choice
 from pmeta.training.config import ImageConfig
 from pmeta.training.features import at_most, lowest_stage
 from pmeta.training.meta_learning import MetaLearning, schedule
-from pmeta.training.own.above import Above, above, fixed_weights, stage_number
-from pmeta.training.own.budget import Sample, arena_of, budget_bytes, budget_choice
-from pmeta.training.own.model import check_device, check_outputs, make_model
+from pmeta.training.mixed_tasks import check_sizes, training_task
+from pmeta.training.own_network import check_device, check_outputs, make_model
 from pmeta.training.pretraining.config import PretrainConfig
 from pmeta.training.results import TaskResult, evaluate_task
 from pmeta.training.run_folder import Run
 from pmeta.training.start import initial, start_from
-from pmeta.training.tasks.mixture import check_sizes, training_task
+from pmeta.training.upper_part import UpperPart, cut_at_stage, fixed_weights, stage_number
 from pmeta.training.workers import Group
 
 
@@ -110,13 +110,13 @@ def first_meta(group: Group, run: Run, config: ImageConfig, net: Network, meta: 
     if not config.init:
         return meta
     begun = run.begun() and not config.cache_features
-    found = group.from_first(lambda: None if begun else initial(config.init))
-    if found is None:
+    checkpoint = group.from_first(lambda: None if begun else initial(config.init))
+    if checkpoint is None:
         return meta
-    return start_from(net, meta, found, config.init)
+    return start_from(net, meta, checkpoint, config.init)
 
 
-def upper_part(config: ImageConfig, net: Network, meta: Meta, sample: Sample) -> Above | None:
+def upper_part(config: ImageConfig, net: Network, meta: Meta, sample: Sample) -> UpperPart | None:
     """What lies above the features that are kept; None: all is trained."""
     if not config.cache_features:
         return None
@@ -127,7 +127,7 @@ def upper_part(config: ImageConfig, net: Network, meta: Meta, sample: Sample) ->
         samples = config.n_way * config.n_shot
         budget = budget_bytes(net, meta, config.memory_budget, "arena", samples, sample)
         at = lowest_stage(net.model, net, arena, budget)
-    return above(net, meta, at)
+    return cut_at_stage(net, meta, at)
 
 
 def new_model(
@@ -182,5 +182,5 @@ def validate(
     loop = InnerLoop(net, config.method_row(), batch=1)
     numbers, shots = group.share(range(config.val_tasks)), config.counts("val_shots")
     drawn = [dataclasses.replace(config, n_shot=n) for n in shots] or [config]
-    found = (task(drawn[i % len(drawn)], images, i, device) for i in numbers)
-    return group.gather([evaluate_task(loop, meta, one) for one in found])
+    tasks = (task(drawn[i % len(drawn)], images, i, device) for i in numbers)
+    return group.gather([evaluate_task(loop, meta, one) for one in tasks])

@@ -12,9 +12,9 @@ from pmeta.method.meta_gradient import AnyTask
 from pmeta.method.outer import Outer
 from pmeta.network.layers import Network
 from pmeta.network.take_in import take_in
+from pmeta.training.budget import Sample
 from pmeta.training.figures import REGRESSION
 from pmeta.training.meta_learning import MetaLearning, schedule
-from pmeta.training.own.budget import Sample
 from pmeta.training.restored import Asked, Restored, Unseen
 from pmeta.training.results import TaskResult, evaluate_task, summarise
 from pmeta.training.run_folder import Run, restored

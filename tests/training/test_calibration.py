@@ -9,17 +9,17 @@ import pytest
 from pmeta import cli, device
 from pmeta.device import model_file as flatfile
 from pmeta.training import calibration
-from pmeta.training.calibration import Bin, Judged, ece, fit_temperature, reliability
+from pmeta.training.calibration import Bin, Queries, ece, fit_temperature, reliability
 
 
-def drawn(t: float, n: int = 40_000) -> Judged:
+def drawn(t: float, n: int = 40_000) -> Queries:
     """Scores z and labels from softmax(z / t)."""
     random = np.random.default_rng(0)
     z = random.normal(size=(n, 5)) * 3
     p = np.exp(z / t)
     p /= p.sum(1, keepdims=True)
     labels = (random.random((n, 1)) > p.cumsum(1)).sum(1)
-    return Judged(z, np.minimum(labels, 4))
+    return Queries(z, np.minimum(labels, 4))
 
 
 @pytest.mark.parametrize("t", [0.5, 1.0, 4.0])
@@ -34,7 +34,7 @@ def test_the_temperature_that_made_the_labels_is_found(t: float) -> None:
 def test_the_error_by_hand() -> None:
     """Four queries: two 50 % sure of which one is right, two nearly 100 % sure, none right."""
     scores = np.array([[0, 0], [0, 0], [50, 0], [50, 0]], float)
-    bins = reliability(Judged(scores, np.array([0, 1, 1, 1])), 1.0)
+    bins = reliability(Queries(scores, np.array([0, 1, 1, 1])), 1.0)
     assert [b.count for b in bins] == [0] * 7 + [2] + [0] * 6 + [2]
     assert bins[7] == Bin(2, 0.5, 0.5)
     assert bins[14].confidence == pytest.approx(1.0)
@@ -50,12 +50,12 @@ def test_each_half_of_the_tasks_is_measured_with_the_temperature_of_the_other() 
         scores, labels = drawn(t, 4000)
         return TaskResult(0.0, 0.0, 0.0, 0.0, torch.empty(0), scores=scores, labels=labels)
 
-    found = calibration.measured([task(2.0), task(1.0), task(2.0), task(1.0)])
+    found = calibration.fitted([task(2.0), task(1.0), task(2.0), task(1.0)])
     assert 1.1 < found["temperature"] < 1.9  # of all tasks
     assert sum(b["count"] for b in found["bins"]) == 16000
     # Even tasks are measured with the 1 of the odd ones, odd ones with the 2 of the even ones.
     assert found["ece"] > 0.05
-    alike = calibration.measured([task(2.0) for _ in range(4)])
+    alike = calibration.fitted([task(2.0) for _ in range(4)])
     assert alike["temperature"] == pytest.approx(2.0, rel=0.1)
     assert alike["ece"] < 0.02
 

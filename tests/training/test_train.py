@@ -18,7 +18,7 @@ import pytest
 import torch
 from torch import Tensor
 
-import pmeta.training.tasks.mixture
+import pmeta.training.mixed_tasks
 import pmeta.training.train
 import pmeta.training.trainer
 from pmeta.base.errors import WorkerDiedError
@@ -360,7 +360,7 @@ def test_validation_is_on_the_same_tasks_of_other_classes_one_sample_at_a_time(
         batches.append(loop.batch)
         return evaluate_task(loop, *args)
 
-    for where in (pmeta.training.train, pmeta.training.tasks.mixture):
+    for where in (pmeta.training.train, pmeta.training.mixed_tasks):
         monkeypatch.setattr(where, "sample_task", sample)
     monkeypatch.setattr(pmeta.training.train, "evaluate_task", evaluate_one)
     train(Group(), tiny(tmp_path, tasks=4, epoch_tasks=2, seed=3))

@@ -74,11 +74,11 @@ class _Count:
     def add(self, size: int) -> None:
         self.members += 1
         self.bytes += size
-        for what, found, most in (
+        for what, count, most in (
             ("members", self.members, MOST_MEMBERS),
             ("bytes when unpacked", self.bytes, ARCHIVE_BYTES),
         ):
-            if found > most:
+            if count > most:
                 raise ValueError(
                     f"no data set that we read has more than {most:,} {what}, {self.path} has: "
                     "do not trust it."

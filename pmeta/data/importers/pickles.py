@@ -77,11 +77,11 @@ def load_dict(source: Path | BinaryIO, needed: tuple[str, ...], name: str = "") 
     """The content of a pickle of a dict with these keys, which come as strings whatever wrote
     them."""
     content = load_pickle(source, name)
-    found = by_name(content) if isinstance(content, dict) else {}
-    if not set(needed) <= set(found):
-        got = ", ".join(found) or type(content).__name__
+    entries = by_name(content) if isinstance(content, dict) else {}
+    if not set(needed) <= set(entries):
+        got = ", ".join(entries) or type(content).__name__
         raise ValueError(f"{name or source} must be a dict with {' and '.join(needed)}, got {got}.")
-    return found
+    return entries
 
 
 def by_name(content: dict[Any, Any]) -> dict[str, Any]:

@@ -14,13 +14,13 @@ DEVICES = {"sp": "phone", "sw": "watch"}
 
 def recordings(src: Path) -> Iterator[Picture]:
     """DATA/sXX/sXX_YY_{sp,sw}.csv -> sXX/{phone,watch}/YY.csv; the files are kept as they are."""
-    found = sorted(src.rglob("s*_*_s[pw].csv"))
-    if not found:
+    paths = sorted(src.rglob("s*_*_s[pw].csv"))
+    if not paths:
         raise ValueError(
             f"sp-sw-har has files sXX/sXX_YY_sp.csv, {src} has none: give the folder DATA that its "
             "archive unpacks to."
         )
-    for path in found:
+    for path in paths:
         match = re.fullmatch(r"(s\d+)_(\d+)_(sp|sw)\.csv", path.name)
         if match is None:
             raise ValueError(f"{path} is no sXX_YY_sp.csv: give the data set as it was published.")

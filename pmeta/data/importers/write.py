@@ -16,7 +16,7 @@ from rich.progress import Progress
 
 from pmeta.base.console import Console
 from pmeta.base.files import cannot_write, read_json, write_atomically
-from pmeta.data.sources import SPLITS, Found, fingerprint, scan
+from pmeta.data.sources import SPLITS, SourceFile, fingerprint, scan
 
 FORBIDDEN = frozenset('/\\\0:*?"<>|')
 """What no name of a picture or of a class has."""
@@ -87,7 +87,7 @@ def _fingerprint(src: Path) -> str:
     if src.is_dir():
         return fingerprint(scan(src))
     stat = src.stat()
-    return fingerprint([Found(src.name, stat.st_size, stat.st_mtime_ns)])
+    return fingerprint([SourceFile(src.name, stat.st_size, stat.st_mtime_ns)])
 
 
 def _write(root: Path, picture: Picture) -> None:

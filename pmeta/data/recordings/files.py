@@ -54,13 +54,13 @@ def find_recordings(root: Path) -> list[Path]:
     if not root.is_dir():
         raise RecordingError(f"no recordings at {root}: give a folder of .csv files, or one file.")
     inside = (path.relative_to(root).parts for path in root.rglob("*"))
-    found = [root.joinpath(*parts) for parts in sorted(inside) if _is_recording(parts)]
-    if not found:
+    paths = [root.joinpath(*parts) for parts in sorted(inside) if _is_recording(parts)]
+    if not paths:
         raise RecordingError(
             f"a folder of recordings holds {', '.join(ENDINGS)} files in folders named after "
             f"people, {root} has none: give another folder."
         )
-    return found
+    return paths
 
 
 def _is_recording(parts: Sequence[str]) -> bool:
@@ -80,9 +80,9 @@ def read_recordings(path: Path, root: Path, columns: Sequence[str] = ()) -> list
             f"{path} has {path.stat().st_size:,} bytes, a recording has at most {MAX_BYTES:,}: "
             "cut it into several files."
         )
-    found = [_read_csv(path)] if path.suffix.lower() == ".csv" else _read_arrays(path)
-    found = [r._replace(group=r.group or group_of(path, root)) for r in found]
-    return [_chosen(r, columns) for r in found] if columns else found
+    recordings = [_read_csv(path)] if path.suffix.lower() == ".csv" else _read_arrays(path)
+    recordings = [r._replace(group=r.group or group_of(path, root)) for r in recordings]
+    return [_with_columns(r, columns) for r in recordings] if columns else recordings
 
 
 def group_of(path: Path, root: Path) -> str:
@@ -99,15 +99,15 @@ def group_of(path: Path, root: Path) -> str:
     return "/".join(path.relative_to(root).parts[:-1] or path.stem.split("_")[:-1])
 
 
-def _chosen(found: Recording, columns: Sequence[str]) -> Recording:
-    missing = [name for name in columns if name not in found.columns]
+def _with_columns(recording: Recording, columns: Sequence[str]) -> Recording:
+    missing = [name for name in columns if name not in recording.columns]
     if missing:
         raise RecordingError(
-            f"{found.name} line 1: the column {missing[0]!r} is missing, the file has "
-            f"{', '.join(map(repr, found.columns))}: rename a column of the file or add one."
+            f"{recording.name} line 1: the column {missing[0]!r} is missing, the file has "
+            f"{', '.join(map(repr, recording.columns))}: rename a column of the file or add one."
         )
-    order = [found.columns.index(name) for name in columns]
-    return found._replace(columns=tuple(columns), values=found.values[:, order])
+    order = [recording.columns.index(name) for name in columns]
+    return recording._replace(columns=tuple(columns), values=recording.values[:, order])
 
 
 def _read_csv(path: Path) -> Recording:
@@ -214,7 +214,7 @@ def _read_arrays(path: Path) -> list[Recording]:
         raise RecordingError(f"{path}: columns names the {x.shape[1]} columns of x, got {columns}.")
     groups = arrays.get("group", np.array([""] * n)).astype(str)
     starts = [0, *(np.flatnonzero(groups[1:] != groups[:-1]) + 1).tolist()]
-    found = []
+    recordings = []
     for first, last in zip(starts, [*starts[1:], n], strict=True):
         rows = slice(first, last)
         rate = labels = None
@@ -225,8 +225,8 @@ def _read_arrays(path: Path) -> list[Recording]:
             labels = arrays["y"][rows].astype(str)
         name = str(path) if len(starts) == 1 else f"{path} rows {first} to {last - 1}"
         values = x[rows].astype(np.float32)
-        found.append(Recording(name, str(groups[first]), columns, values, rate, labels))
-    return found
+        recordings.append(Recording(name, str(groups[first]), columns, values, rate, labels))
+    return recordings
 
 
 def _checked_arrays(path: Path) -> dict[str, np.ndarray]:
@@ -237,8 +237,8 @@ def _checked_arrays(path: Path) -> dict[str, np.ndarray]:
         raise RecordingError(f"{path} is no .npy or .npz of plain arrays ({error}).") from None
     x = arrays.get("x")
     if x is None or x.ndim != 2 or x.dtype.kind not in "fiu" or 0 in x.shape:
-        found = "nothing" if x is None else f"{x.dtype} of shape {x.shape}"
-        raise RecordingError(f"{path}: x has the rows of a recording, (n, C) numbers, got {found}.")
+        got = "nothing" if x is None else f"{x.dtype} of shape {x.shape}"
+        raise RecordingError(f"{path}: x has the rows of a recording, (n, C) numbers, got {got}.")
     _check_numbers(path, "x", x)
     for name in ("y", "time", "group"):
         if name in arrays and arrays[name].shape != (len(x),):

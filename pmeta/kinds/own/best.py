@@ -6,7 +6,7 @@ from pmeta.kinds.own.config import OwnConfig
 from pmeta.kinds.own.graph import Graph, normalisation, read
 from pmeta.method.learned import Meta, init_meta
 from pmeta.network.layers import Network, Weights
-from pmeta.training.own.budget import Sample
+from pmeta.training.budget import Sample
 from pmeta.training.restored import Asked, Restored, Unseen
 from pmeta.training.results import summarise
 from pmeta.training.run_folder import Run, restored

@@ -29,17 +29,17 @@ def folded(plain: Network, w: Weights, images: ImageSet, eps: float = 1e-5) -> W
     parts = [normalise(images.images[rows[i : i + CHUNK]]) for i in range(0, len(rows), CHUNK)]
     batches = [part.to(like).contiguous(memory_format=torch.channels_last) for part in parts]
     convs = [layer.name for layer in plain.layers if layer.kind == "conv"]
-    found = {
+    weights = {
         **{name: t.detach().clone() for name, t in plain.weights().items()},
         **{f"{conv}.weight": w[f"{conv}.weight"] for conv in convs},
         **{f"{conv}.bias": torch.zeros_like(w[f"{norm_of(conv)}.bias"]) for conv in convs},
     }
     for conv in convs:
-        mean, var = _statistics(plain, found, conv, batches)
+        mean, var = _statistics(plain, weights, conv, batches)
         factor = w[f"{norm_of(conv)}.weight"] * (var + eps).rsqrt()
-        found[f"{conv}.weight"] = found[f"{conv}.weight"] * factor[:, None, None, None]
-        found[f"{conv}.bias"] = w[f"{norm_of(conv)}.bias"] - mean * factor
-    return found
+        weights[f"{conv}.weight"] = weights[f"{conv}.weight"] * factor[:, None, None, None]
+        weights[f"{conv}.bias"] = w[f"{norm_of(conv)}.bias"] - mean * factor
+    return weights
 
 
 def norm_of(conv: str) -> str:

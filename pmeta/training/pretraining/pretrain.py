@@ -60,19 +60,19 @@ class Pretraining:
         mine = group.share(list(zip(x.split(CHUNK), labels.split(CHUNK), strict=True)))
         g, loss, hits = self.classifier.gradient(mine, len(rows))
         total = group.add({**g, "loss": loss, "hits": hits})
-        found = {key: float(total.pop(key)) for key in self.sums}
+        sums = {key: float(total.pop(key)) for key in self.sums}
         self.classifier.update(total, self.updates)
-        return found
+        return sums
 
     def validate(self, group: Group, sums: dict[str, float]) -> dict[str, Any]:
         """The embedding by nearest centroids; the mean over 1 and 5 shots is its score."""
         self.folded = folded(self.net, self.classifier.body(), self.images)
-        found = validate(group, self.net, self.folded, self.config, self.unseen)
+        scores = validate(group, self.net, self.folded, self.config, self.unseen)
         return {
             "loss": sums["loss"] / self.every,
             "train_accuracy": 100 * sums["hits"] / self.every,
-            **found,
-            "val_accuracy": (found["val_1shot"] + found["val_5shot"]) / 2,
+            **scores,
+            "val_accuracy": (scores["val_1shot"] + scores["val_5shot"]) / 2,
         }
 
     def status(self, sums: dict[str, float]) -> list[str]:
@@ -159,11 +159,11 @@ def validate(
     used = int(min(images.counts.min(), config.val_images))
     starts = group.share(images.starts.tolist())
     embedded = group.gather([torch.cat(list(_embed(net, w, images, s, used))) for s in starts])
-    found: dict[str, float] = {}
+    scores: dict[str, float] = {}
     for n_shot in (1, 5):
         accuracy, ci95 = nearest_centroid(torch.stack(embedded), config.val_tasks, 5, n_shot)
-        found |= {f"val_{n_shot}shot": accuracy, f"val_{n_shot}shot_ci95": ci95}
-    return found
+        scores |= {f"val_{n_shot}shot": accuracy, f"val_{n_shot}shot_ci95": ci95}
+    return scores
 
 
 def _embed(net: Network, w: Weights, images: ImageSet, start: int, n: int) -> Iterator[Tensor]:

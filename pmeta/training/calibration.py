@@ -23,7 +23,7 @@ LOWEST, HIGHEST = 0.05, 20.0
 """Of a temperature."""
 
 
-class Judged(NamedTuple):
+class Queries(NamedTuple):
     """Scores of queries and their classes."""
 
     scores: np.ndarray
@@ -48,7 +48,7 @@ def calibrate(group: Group, restore: Restore, asked: Asked) -> dict[str, Any]:
     `asked.tasks` tasks of the validation, at least 2, for each number of samples."""
     first = restore(group, asked)
     tasks = asked.tasks or first.calibration_tasks
-    found = []
+    measurements = []
     for n in first.shots:
         restored = restore(group, dataclasses.replace(asked, tasks=tasks, n_shot=n))
         try:
@@ -58,46 +58,46 @@ def calibrate(group: Group, restore: Restore, asked: Asked) -> dict[str, Any]:
                 raise
             continue  # classes with too few samples for that
         results = all_results(group, unseen, f"calibrating, {n} samples a class")
-        found.append({"n_shot": n, **measured(results)})
+        measurements.append({"n_shot": n, **fitted(results)})
     known = {"split": asked.split, "tasks": tasks, "seed": asked.seed, "best": first.info["tasks"]}
-    return {**known, **by_shots(found)}
+    return {**known, **by_number_of_samples(measurements)}
 
 
-def by_shots(found: list[dict[str, Any]]) -> dict[str, Any]:
+def by_number_of_samples(measurements: list[dict[str, Any]]) -> dict[str, Any]:
     """What was measured with each number of samples, and the temperatures that follow."""
-    measured = {f["n_shot"]: f["temperature"] for f in found}
-    return {"shots": found, "temperatures": between(measured)}
+    measured = {m["n_shot"]: m["temperature"] for m in measurements}
+    return {"shots": measurements, "temperatures": interpolated(measured)}
 
 
-def measured(results: Sequence[TaskResult | Judged]) -> dict[str, Any]:
+def fitted(results: Sequence[TaskResult | Queries]) -> dict[str, Any]:
     """The temperature of all tasks; the calibration error and its bins by two-fold cross-fitting.
 
     Even tasks are measured with the temperature that fits the odd ones, and odd ones with that of
     the even ones: every task counts, and none has fitted what it measures."""
-    even, odd = judged(results[0::2]), judged(results[1::2])
-    unseen = judged([at(even, fit_temperature(odd)), at(odd, fit_temperature(even))])
+    even, odd = queries_of(results[0::2]), queries_of(results[1::2])
+    unseen = queries_of([scaled(even, fit_temperature(odd)), scaled(odd, fit_temperature(even))])
     return {
-        "temperature": fit_temperature(judged([even, odd])),
-        "ece_before": ece(reliability(judged([even, odd]), 1.0)),
+        "temperature": fit_temperature(queries_of([even, odd])),
+        "ece_before": ece(reliability(queries_of([even, odd]), 1.0)),
         "ece": ece(reliability(unseen, 1.0)),
         "bins": [dataclasses.asdict(b) for b in reliability(unseen, 1.0)],
     }
 
 
-def at(queries: Judged, t: float) -> Judged:
+def scaled(queries: Queries, t: float) -> Queries:
     """The same with scores that are divided by a temperature."""
     return queries._replace(scores=queries.scores / t)
 
 
-def judged(results: Iterable[TaskResult | Judged]) -> Judged:
+def queries_of(results: Iterable[TaskResult | Queries]) -> Queries:
     """The queries of some tasks."""
     results = list(results)
-    return Judged(
+    return Queries(
         np.concatenate([r.scores for r in results]), np.concatenate([r.labels for r in results])
     )
 
 
-def fit_temperature(queries: Judged) -> float:
+def fit_temperature(queries: Queries) -> float:
     """argmin_t of the mean of -log softmax(scores / t)[label].
 
     The loss is convex in 1 / t, so a golden-section search finds it."""
@@ -112,14 +112,14 @@ def fit_temperature(queries: Judged) -> float:
     return 2 / (low + high)
 
 
-def _loss(queries: Judged, t: float) -> float:
+def _loss(queries: Queries, t: float) -> float:
     z = queries.scores.astype(np.float64) / t
     z -= z.max(1, keepdims=True)
     of_label = z[np.arange(len(z)), queries.labels]
     return float((np.log(np.exp(z).sum(1)) - of_label).mean())
 
 
-def reliability(queries: Judged, t: float, bins: int = BINS) -> list[Bin]:
+def reliability(queries: Queries, t: float, bins: int = BINS) -> list[Bin]:
     """Queries by the probability of their most likely class, in bins of one width."""
     z = queries.scores.astype(np.float64) / t
     p = np.exp(z - z.max(1, keepdims=True))
@@ -141,10 +141,10 @@ def ece(bins: Sequence[Bin]) -> float:
     return sum(b.count * abs(b.accuracy - b.confidence) for b in bins) / total
 
 
-def between(measured: dict[int, float]) -> list[float]:
+def interpolated(measured: dict[int, float]) -> list[float]:
     """A temperature for each number of samples from 1 on; those between by the logarithms.
 
-    >>> between({1: 1.0, 4: 4.0})
+    >>> interpolated({1: 1.0, 4: 4.0})
     [1.0, 2.0, 3.0, 4.0]
     """
     if not measured:
@@ -158,8 +158,8 @@ def between(measured: dict[int, float]) -> list[float]:
 def temperatures(run: str) -> list[float]:
     """Those of the best model of a run; none where it was not calibrated since it was chosen."""
     folder = open_run(run)
-    found = folder.calibration()
-    best = folder.load("best") if found else None
-    if found is None or best is None or found["best"] != best.info.get("tasks"):
+    calibration = folder.calibration()
+    best = folder.load("best") if calibration else None
+    if calibration is None or best is None or calibration["best"] != best.info.get("tasks"):
         return []
-    return found["temperatures"]
+    return calibration["temperatures"]

@@ -42,12 +42,12 @@ def _function(spec: str) -> Callable[..., Any]:
     where, colon, name = spec.rpartition(":")
     if not colon or not where or not name:
         raise ValueError(f"{EXPECTED}, got {spec!r}.")
-    found = getattr(_module(where, spec), name, None)
-    if not callable(found):
+    function = getattr(_module(where, spec), name, None)
+    if not callable(function):
         raise ValueError(f"{where} has no function {name}: {EXPECTED}, got {spec!r}.")
     needed = [
         p.name
-        for p in inspect.signature(found).parameters.values()
+        for p in inspect.signature(function).parameters.values()
         if p.default is p.empty and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
     ]
     strange = [name for name in needed if name not in ARGUMENTS]
@@ -56,7 +56,7 @@ def _function(spec: str) -> Callable[..., Any]:
             f"{spec} may ask for {' and '.join(ARGUMENTS)}, but it needs {', '.join(strange)}: "
             "give these a default."
         )
-    return found
+    return function
 
 
 def _module(where: str, spec: str) -> ModuleType:
@@ -69,11 +69,11 @@ def _module(where: str, spec: str) -> ModuleType:
     if not path.is_file():
         raise ValueError(f"{EXPECTED}; there is no file {where}.")
     name = f"pmeta_own_{path.stem}"
-    found = importlib.util.spec_from_file_location(name, path)
-    assert found is not None
-    assert found.loader is not None
-    module = sys.modules[name] = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
+    module_spec = importlib.util.spec_from_file_location(name, path)
+    assert module_spec is not None
+    assert module_spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(module_spec)
+    module_spec.loader.exec_module(module)
     return module
 
 
@@ -90,9 +90,9 @@ def check_outputs(net: Network, spec: str, n_way: int) -> None:
 def check_device(model: nn.Module, example: torch.Tensor, otherwise: str) -> None:
     """Raise ValueError with all that the device cannot run; `otherwise` is another way out."""
     with evaluating(model):
-        found = _summed_up(unreadable(model, example))
-    if found:
-        lines = "".join(f"\n- {line}" for line in found)
+        refusals = _summed_up(unreadable(model, example))
+    if refusals:
+        lines = "".join(f"\n- {line}" for line in refusals)
         raise ValueError(
             f"the device cannot run this model:{lines}\nReplace these, or {otherwise}."
         )

@@ -30,18 +30,18 @@ def sizes(config: ImageConfig) -> list[Size]:
     >>> [size[:2] for size in sizes(ImageConfig(**mixed, most_support=50))]
     [(5, 1), (5, 10), (20, 1)]
     """
-    found = [
+    possible = [
         Size(way, shot, config.train_queries or config.n_query)
         for way in config.counts("train_ways") or [config.n_way]
         for shot in config.counts("train_shots") or [config.n_shot]
         if not config.most_support or way * shot <= config.most_support
     ]
-    if not found:
+    if not possible:
         raise ValueError(
             f"--most-support must leave a task to train on, got {config.most_support}: every one "
             "of --train-ways x --train-shots has more samples."
         )
-    return found
+    return possible
 
 
 def check_sizes(config: ImageConfig, images: ImageSet) -> None:

@@ -9,7 +9,7 @@ import torch
 
 from pmeta.data.tasks import ImageSet, sample_task
 from pmeta.training.config import ImageConfig
-from pmeta.training.tasks.mixture import check_sizes, sizes, training_task
+from pmeta.training.mixed_tasks import check_sizes, sizes, training_task
 
 CPU = torch.device("cpu")
 MIXED = ImageConfig(

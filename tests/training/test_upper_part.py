@@ -18,9 +18,9 @@ from pmeta.method.meta_gradient import task_gradient
 from pmeta.method.methods import METHODS
 from pmeta.network.take_in import take_in
 from pmeta.training.features import cache_features
-from pmeta.training.own.above import above, stage_number
 from pmeta.training.restore import load, restore
 from pmeta.training.run_folder import Run
+from pmeta.training.upper_part import cut_at_stage, stage_number
 
 CODE = """
 from collections import OrderedDict
@@ -64,7 +64,7 @@ def images() -> ImageSet:
 def test_its_gradients_are_those_of_the_whole_network(name: str, tmp_path: Path) -> None:
     net, method = take_in(made(), torch.zeros(1, 3, 12, 12)), METHODS[name]
     meta = init_meta(net, method, 2, 0.1, torch.Generator().manual_seed(0), "prototype")
-    part = above(net, meta, stage_number(net.model, "body"))
+    part = cut_at_stage(net, meta, stage_number(net.model, "body"))
     upper = part.narrowed(meta)
     assert upper.alpha.shape == (2, 2)
     whole = part.widened(upper)
@@ -85,7 +85,7 @@ def test_its_gradients_are_those_of_the_whole_network(name: str, tmp_path: Path)
 def test_a_choice_counts_the_whole_network() -> None:
     net, method = take_in(made(), torch.zeros(1, 3, 12, 12)), METHODS["pmeta-lr"]
     meta = init_meta(net, method, 1, 0.1, torch.Generator().manual_seed(0), "prototype")
-    part = above(net, meta, 1)
+    part = cut_at_stage(net, meta, 1)
     seen: list[Any] = []
 
     def choose(whole: Meta) -> Meta:

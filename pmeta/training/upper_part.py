@@ -18,7 +18,7 @@ from pmeta.training.workers import Group
 
 
 @dataclass(frozen=True)
-class Above:
+class UpperPart:
     """The upper part of a network that is a chain of stages, and its place in the whole."""
 
     lower: nn.Sequential
@@ -63,7 +63,7 @@ class Above:
         return lambda meta: self.narrowed(choose(self.widened(meta)))
 
 
-def above(net: Network, meta: Meta, at: int) -> Above:
+def cut_at_stage(net: Network, meta: Meta, at: int) -> UpperPart:
     """The network with the weights of `meta`, cut below stage number `at`."""
     net.model.load_state_dict(meta.w, strict=False)  # a head from prototypes has none
     lower, upper = cut(net.model, at)
@@ -77,7 +77,7 @@ def above(net: Network, meta: Meta, at: int) -> Above:
             "the layers above the features run last, but the stages of this network share some: "
             "leave out --cache-features."
         )
-    return Above(lower, part, meta)
+    return UpperPart(lower, part, meta)
 
 
 def stage_number(model: nn.Module, name: str, option: str = "--cut-at") -> int:

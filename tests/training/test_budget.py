@@ -7,7 +7,7 @@ from pmeta.method.learned import init_meta
 from pmeta.method.methods import METHODS
 from pmeta.network.backbones import FourConv, initialise
 from pmeta.network.take_in import take_in
-from pmeta.training.own.budget import Sample, arena_of, budget_choice, export_budget
+from pmeta.training.budget import Sample, arena_of, budget_choice, export_budget
 
 SAMPLE = Sample((3, 84, 84), "uint8")
 

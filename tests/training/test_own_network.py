@@ -16,7 +16,7 @@ from pmeta.method.methods import METHODS
 from pmeta.network.take_in import take_in
 from pmeta.training.config import ImageConfig
 from pmeta.training.features import cache_features
-from pmeta.training.own.model import check_device, check_outputs, make_model
+from pmeta.training.own_network import check_device, check_outputs, make_model
 from pmeta.training.results import evaluate_task
 from pmeta.training.train import build
 

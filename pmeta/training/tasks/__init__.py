@@ -1,1 +1,0 @@
-"""Which tasks a training draws."""
