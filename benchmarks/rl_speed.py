@@ -14,13 +14,13 @@ import mujoco
 import numpy as np
 import torch
 
+from pmeta.kinds.policies.cheetah import CheetahVelocity, stop_timers
+from pmeta.kinds.policies.config import NAMED
+from pmeta.kinds.policies.outer import outer_update, stack
+from pmeta.kinds.policies.policy import forward_stacked, policy_gradient, rollout
+from pmeta.kinds.policies.train import TRAIN, build, make_env, run_tasks, schedule
 from pmeta.method.inner import InnerLoop
 from pmeta.method.outer import Outer
-from pmeta.rl.cheetah import CheetahVelocity, stop_timers
-from pmeta.rl.config import NAMED
-from pmeta.rl.outer import outer_update, stack
-from pmeta.rl.policy import forward_stacked, policy_gradient, rollout
-from pmeta.rl.train import TRAIN, build, make_env, run_tasks, schedule
 from pmeta.training.workers import Group, keep_freed_memory
 
 TASKS, EPISODES, HORIZON = 10, 20, 40

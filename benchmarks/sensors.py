@@ -29,17 +29,17 @@ import torch.nn.functional as F
 from pmeta.cli.export import export_run
 from pmeta.data.tasks import Task
 from pmeta.kinds import train
+from pmeta.kinds.recordings.config import SensorConfig
+from pmeta.kinds.recordings.evaluate import scored
+from pmeta.kinds.recordings.pooled import train_pooled
+from pmeta.kinds.recordings.restore import load
+from pmeta.kinds.recordings.sets import WindowSet
+from pmeta.kinds.recordings.tasks import personal_task
+from pmeta.kinds.recordings.train import Data, build, open_data
 from pmeta.method.inner import InnerLoop
 from pmeta.method.methods import METHODS
 from pmeta.network.layers import Network, Weights
 from pmeta.network.tape import forward
-from pmeta.sensors.config import SensorConfig
-from pmeta.sensors.evaluate import scored
-from pmeta.sensors.pooled import train_pooled
-from pmeta.sensors.restore import load
-from pmeta.sensors.sets import WindowSet
-from pmeta.sensors.tasks import personal_task
-from pmeta.sensors.train import Data, build, open_data
 from pmeta.training.budget import Sample, arena_of
 from pmeta.training.results import mean_ci95
 from pmeta.training.run_folder import Run

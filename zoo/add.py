@@ -16,15 +16,15 @@ from pmeta.base.files import make_folder, write_atomically
 from pmeta.cli.export import ExportConfig, export_run
 from pmeta.compiler.export import Exported
 from pmeta.kinds import pictures
+from pmeta.kinds.pictures.config import NAMED, ImageConfig
+from pmeta.kinds.pictures.restore import load, open_for, restore
+from pmeta.kinds.pictures.train import choose_device
 from pmeta.method.step_sizes import updated_layers
 from pmeta.training import workers
 from pmeta.training.calibration import calibrate
-from pmeta.training.config import NAMED, ImageConfig
-from pmeta.training.restore import load, open_for, restore
 from pmeta.training.restored import Asked, evaluate
 from pmeta.training.results import Summary
 from pmeta.training.run_folder import Checkpoint, Run, write_json
-from pmeta.training.train import choose_device
 from pmeta.zoo.card_text import text
 
 WIDE = 20

@@ -12,9 +12,9 @@ from itertools import pairwise
 import numpy as np
 from returns import METHODS_SHOWN, RESULTS, RUNS, finished_seeds, run_of
 
+from pmeta.kinds.policies.restore import restore
+from pmeta.kinds.policies.train import TEST
 from pmeta.method.methods import METHODS
-from pmeta.rl.restore import restore
-from pmeta.rl.train import TEST
 
 BOUNDS = (0.0, 0.2, 0.4, 0.5, 0.71)
 """Of the distances that share a row; the goals lie in a square of half width 0.5."""

@@ -20,12 +20,12 @@ from typing import Any
 from table import MAML_PLUS, RESULTS, RUNS, arena, paired
 
 from pmeta.kinds import policies
+from pmeta.kinds.policies.config import RLConfig
+from pmeta.kinds.policies.evaluate import TaskReturn, summarise
 from pmeta.method.methods import METHODS
 from pmeta.paper import TABLE3
 from pmeta.report.picture import save
 from pmeta.report.steps import step_sizes
-from pmeta.rl.config import RLConfig
-from pmeta.rl.evaluate import TaskReturn, summarise
 from pmeta.training import workers
 from pmeta.training.restored import Asked, all_results
 from pmeta.training.run_folder import Run, write_json

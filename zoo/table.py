@@ -20,6 +20,7 @@ import torch
 
 from pmeta.cli.export import ExportConfig, export_run
 from pmeta.kinds import pictures
+from pmeta.kinds.pictures.restore import load
 from pmeta.method.methods import METHODS
 from pmeta.paper import ADAPTATION, TABLE2
 from pmeta.report import figures
@@ -28,7 +29,6 @@ from pmeta.report.read import read_run
 from pmeta.report.steps import step_sizes
 from pmeta.report.words import SHORT
 from pmeta.training import workers
-from pmeta.training.restore import load
 from pmeta.training.restored import Asked, all_results
 from pmeta.training.results import TaskResult, ci95, summarise
 from pmeta.training.run_folder import Run, write_json

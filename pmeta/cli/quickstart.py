@@ -10,10 +10,10 @@ from rich.table import Table
 
 from pmeta.base.console import Console
 from pmeta.kinds import pictures, train
+from pmeta.kinds.pictures.config import NAMED, ImageConfig
 from pmeta.method.methods import METHODS
 from pmeta.report import figures
 from pmeta.training import workers
-from pmeta.training.config import NAMED, ImageConfig
 from pmeta.training.restored import Asked, evaluate
 from pmeta.training.results import Summary
 from pmeta.training.run_folder import write_json

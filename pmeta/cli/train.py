@@ -9,7 +9,7 @@ import tyro
 
 from pmeta import kinds
 from pmeta.cli.options import short_help
-from pmeta.training.config import ImageConfig
+from pmeta.kinds.pictures.config import ImageConfig
 
 OWN = ImageConfig(data="")
 """The settings of a network of one's own, where no option changes them."""

@@ -25,7 +25,7 @@ KINDS = {
     "policies": "pmeta.kinds.policies",
     "own": "pmeta.kinds.own",
 }
-STAGES = {"pre-training": "pmeta.training.pretraining"}
+STAGES = {"pre-training": "pmeta.kinds.pictures.pretraining"}
 """What comes before a meta-training, in a run folder of its own; it cannot be adapted."""
 
 

@@ -11,14 +11,14 @@ from typing import Any
 from pmeta import kinds
 from pmeta.base.errors import DivergedError, how_to_install
 from pmeta.base.files import read_json
+from pmeta.kinds.pictures.config import ImageConfig
+from pmeta.kinds.policies.config import RLConfig
 from pmeta.report import figures
 from pmeta.reproduce import evaluations, figure5
 from pmeta.reproduce.cells import TRAININGS, Cell, Training
 from pmeta.reproduce.data import Dataset
 from pmeta.reproduce.scales import SCALES, configuration
-from pmeta.rl.config import RLConfig
 from pmeta.training import workers
-from pmeta.training.config import ImageConfig
 from pmeta.training.restored import Asked
 from pmeta.training.run_folder import BusyError, Run, write_json
 

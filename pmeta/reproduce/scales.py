@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pmeta.kinds.pictures.config import NAMED as IMAGES
+from pmeta.kinds.pictures.config import ImageConfig
+from pmeta.kinds.policies.config import NAMED as POLICIES
+from pmeta.kinds.policies.config import RLConfig
 from pmeta.reproduce.cells import Training
-from pmeta.rl.config import NAMED as POLICIES
-from pmeta.rl.config import RLConfig
-from pmeta.training.config import NAMED as IMAGES
-from pmeta.training.config import ImageConfig
 
 CELLS_DIFFER_IN = (
     *("method", "backbone", "n_shot", "norm", "pool", "scores"),

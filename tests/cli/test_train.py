@@ -10,7 +10,7 @@ import pytest
 from pmeta import kinds
 from pmeta.cli import main
 from pmeta.cli.train import parse
-from pmeta.training.config import ImageConfig
+from pmeta.kinds.pictures.config import ImageConfig
 
 NAMED: dict[str, Any] = kinds.named()
 GLYPHS = "glyphs-4conv-5way-1shot"

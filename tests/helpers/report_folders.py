@@ -7,17 +7,17 @@ from typing import Any
 
 import torch
 
+from pmeta.kinds.pictures.config import ImageConfig
+from pmeta.kinds.pictures.train import build
+from pmeta.kinds.policies.config import RLConfig
+from pmeta.kinds.policies.train import PolicyTraining
 from pmeta.method.inner import InnerLoop
 from pmeta.method.methods import METHODS
 from pmeta.method.outer import Outer
 from pmeta.report.read import read_run
 from pmeta.report.run import RunRecord
-from pmeta.rl.config import RLConfig
-from pmeta.rl.train import PolicyTraining
-from pmeta.training.config import ImageConfig
 from pmeta.training.meta_learning import MetaLearning, schedule
 from pmeta.training.run_folder import Run, write_json
-from pmeta.training.train import build
 from pmeta.training.trainer import describe
 
 LAYERS = 9  # of 4Conv

@@ -65,6 +65,18 @@ def test_rooms_import_what_the_table_allows(name: str) -> None:
         assert TABLE[name] == "everything" or used <= set(TABLE[name]), f"{module} imports {used}"
 
 
+def test_no_kind_imports_another() -> None:
+    for module in (m for m in MODULES if m.startswith("pmeta.kinds.")):
+        own = module.split(".")[2]
+        others = {i.split(".")[2] for i in IMPORTS[module] if i.startswith("pmeta.kinds.")} - {own}
+        assert not others, f"{module} imports {others}"
+
+
+def test_the_trainer_knows_no_kind() -> None:
+    for module in (m for m in MODULES if room(m) in ("training", "report")):
+        assert not [i for i in IMPORTS[module] if room(i) == "kinds"], module
+
+
 def reached(module: str) -> set[str]:
     """All modules that importing one brings along, and itself."""
     seen: set[str] = set()

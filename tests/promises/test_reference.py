@@ -14,8 +14,8 @@ import pmeta
 from pmeta import device, zoo
 from pmeta.cli import main
 from pmeta.device.description import Description
+from pmeta.kinds.policies.evaluate import ReturnSummary
 from pmeta.method.outer import Schedule
-from pmeta.rl.evaluate import ReturnSummary
 from pmeta.training.results import Summary
 
 TEXT = (Path(__file__).parents[2] / "docs/reference/python.md").read_text(encoding="utf-8")

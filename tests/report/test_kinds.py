@@ -12,13 +12,13 @@ from torch import nn
 
 from pmeta.cli import main
 from pmeta.kinds import train
+from pmeta.kinds.pictures.pretraining.config import PretrainConfig
+from pmeta.kinds.recordings.config import SensorConfig
 from pmeta.learner import Learner
 from pmeta.method.meta_gradient import AnyTask
 from pmeta.report.page import page
 from pmeta.report.read import Given, read_run
-from pmeta.sensors.config import SensorConfig
 from pmeta.training.figures import COST_FIGURES, Figure, Figures
-from pmeta.training.pretraining.config import PretrainConfig
 from pmeta.training.run_folder import Run
 from pmeta.training.settings import AdamSettings
 from pmeta.training.trainer import describe

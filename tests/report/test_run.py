@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from pmeta.kinds.policies.config import RLConfig
 from pmeta.report.read import read_run
 from pmeta.report.shapes import PaperScore
-from pmeta.rl.config import RLConfig
 from pmeta.training.run_folder import write_json
 from tests.helpers.report_folders import MINI, WALK, evaluation, run_of, write_run
 

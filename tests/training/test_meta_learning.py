@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from pmeta.kinds.pictures.config import ImageConfig
+from pmeta.kinds.pictures.train import build, training_loop
 from pmeta.method.outer import Outer, Schedule
-from pmeta.training.config import ImageConfig
 from pmeta.training.meta_learning import OuterTraining
-from pmeta.training.train import build, training_loop
 
 TINY = ImageConfig(image_size=None, channels=8, groups=4, tasks=10, meta_batch=2, epoch_tasks=5)
 

@@ -10,15 +10,15 @@ from torch import nn
 from pmeta.compiler.arena import Arena
 from pmeta.compiler.export import export
 from pmeta.data.tasks import open_split
+from pmeta.kinds.pictures.config import ImageConfig
+from pmeta.kinds.pictures.features import cache_features
+from pmeta.kinds.pictures.train import build
 from pmeta.method.inner import InnerLoop
 from pmeta.method.learned import init_meta
 from pmeta.method.methods import METHODS
 from pmeta.network.take_in import take_in
-from pmeta.training.config import ImageConfig
-from pmeta.training.features import cache_features
 from pmeta.training.own_network import check_device, check_outputs, make_model
 from pmeta.training.results import evaluate_task
-from pmeta.training.train import build
 
 CODE = """
 import torch

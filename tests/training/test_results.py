@@ -21,11 +21,11 @@ from pmeta.cost.adaptation import cost
 from pmeta.cost.macs import macs
 from pmeta.cost.memory import peak_words
 from pmeta.kinds import train
+from pmeta.kinds.pictures.config import ImageConfig
 from pmeta.method.inner import InnerLoop, Scores
 from pmeta.method.methods import METHODS, Method
 from pmeta.method.step_sizes import updated_layers
 from pmeta.network.layers import Network
-from pmeta.training.config import ImageConfig
 from pmeta.training.results import (
     Summary,
     TaskResult,

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from pmeta.kinds import train
-from pmeta.training.config import ImageConfig
+from pmeta.kinds.pictures.config import ImageConfig
+from pmeta.kinds.pictures.train import build
 from pmeta.training.run_folder import Checkpoint, Run
 from pmeta.training.start import initial, start_from
-from pmeta.training.train import build
 from pmeta.training.workers import Group
-from tests.training.test_train import outcome, same, tiny
+from tests.kinds.pictures.test_train import outcome, same, tiny
 
 CPU = torch.device("cpu")
 IMAGE = (1, 28, 28)

@@ -15,13 +15,13 @@ import torch
 from pmeta import cli
 from pmeta.base.errors import DivergedError, WorkerDiedError
 from pmeta.data.tasks import open_split
+from pmeta.kinds.pictures.config import ImageConfig
+from pmeta.kinds.pictures.train import build, task, training_loop
 from pmeta.method.meta_gradient import MetaGradient, TaskGradients
 from pmeta.method.outer import Outer
 from pmeta.training import workers
-from pmeta.training.config import ImageConfig
 from pmeta.training.meta_learning import add_up
 from pmeta.training.settings import parse_bytes
-from pmeta.training.train import build, task, training_loop
 from pmeta.training.workers import Group
 
 TINY = ImageConfig(image_size=None, channels=8, groups=4, inner_steps=2, n_query=2, alpha_0=0.1)

@@ -11,8 +11,8 @@ from pmeta import cli, device, zoo
 from pmeta.cli.export import export_run
 from pmeta.data.recordings.files import read_recordings
 from pmeta.device.model_file import completed, facts, temperatures, with_facts
+from pmeta.kinds.recordings.restore import load
 from pmeta.method.inner import InnerLoop
-from pmeta.sensors.restore import load
 
 NAMES = zoo.recognisers()
 

@@ -18,9 +18,9 @@ from rich.console import Console
 
 from pmeta import cli, device, zoo
 from pmeta.cli import zoo as zoo_command
-from pmeta.training.config import ImageConfig
+from pmeta.kinds.pictures.config import ImageConfig
+from pmeta.kinds.pictures.train import build
 from pmeta.training.run_folder import Run
-from pmeta.training.train import build
 from pmeta.zoo.card_text import text
 from tests.helpers.adapting import ABSENT
 from zoo import add

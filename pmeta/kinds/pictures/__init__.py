@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from pmeta.training.config import NAMED, ImageConfig
+from pmeta.kinds.pictures.config import NAMED, ImageConfig
 from pmeta.training.figures import CLASSIFIER as FIGURES
 
 if TYPE_CHECKING:
@@ -36,13 +36,13 @@ OTHERWISE: dict[str, str] = {}
 
 def training(group: "Group", run: "Run", config: ImageConfig) -> "Training":
     """What the trainer drives."""
-    from pmeta.training.train import training
+    from pmeta.kinds.pictures.train import training
 
     return training(group, run, config)
 
 
 def restore(group: "Group", asked: "Asked") -> "Restored":
     """The best model of a run, and unseen tasks."""
-    from pmeta.training.restore import restore_run
+    from pmeta.kinds.pictures.restore import restore_run
 
     return restore_run(group, asked)

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from pmeta.sensors.config import NAMED, SensorConfig
+from pmeta.kinds.recordings.config import NAMED, SensorConfig
 from pmeta.training.figures import CLASSIFIER as FIGURES
 
 if TYPE_CHECKING:
@@ -30,13 +30,13 @@ OTHERWISE: dict[str, str] = {}
 
 def training(group: "Group", run: "Run", config: SensorConfig) -> "Training":
     """What the trainer drives."""
-    from pmeta.sensors.train import training
+    from pmeta.kinds.recordings.train import training
 
     return training(group, run, config)
 
 
 def restore(group: "Group", asked: "Asked") -> "Restored":
     """The best model of a run, and unseen tasks."""
-    from pmeta.sensors.restore import restore_run
+    from pmeta.kinds.recordings.restore import restore_run
 
     return restore_run(group, asked)
