@@ -156,9 +156,13 @@ def draw_rows(
 
 
 def _choose(random: np.random.Philox, n: int, k: int) -> np.ndarray:
-    """k different numbers below n, in random order; from raw bits, whose stream NumPy promises
-    never to change."""
-    return np.argsort(random.random_raw(n), kind="stable")[:k]
+    """k different numbers below n, in random order."""
+    return random_order(random, n)[:k]
+
+
+def random_order(random: np.random.Philox, n: int) -> np.ndarray:
+    """The numbers below n, from raw bits, whose stream NumPy promises never to change."""
+    return np.argsort(random.random_raw(n), kind="stable")
 
 
 def as_samples(drawn: np.ndarray) -> torch.Tensor:

@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from pmeta.base.errors import DivergedError
+from pmeta.data.tasks import random_order
 from pmeta.kinds.recordings.sets import WindowSet
 from pmeta.method.adam import Adam, cosine
 from pmeta.network.layers import Network, Weights
@@ -35,7 +36,7 @@ def train_pooled(
     per_epoch = -(-len(y) // BATCH)
     for t in range(1, epochs * per_epoch + 1):
         if t % per_epoch == 1 or per_epoch == 1:
-            order = np.argsort(random.random_raw(len(y)), kind="stable")
+            order = random_order(random, len(y))
         at = ((t - 1) % per_epoch) * BATCH
         rows = order[at : at + BATCH]
         output, _ = forward(net, w, torch.from_numpy(windows.x[rows]))

@@ -8,6 +8,7 @@ import numpy as np
 
 from pmeta.data.recordings.files import Recording, RecordingError, find_recordings, read_recordings
 from pmeta.data.recordings.windows import NO_LABEL, Windowing
+from pmeta.data.tasks import random_order
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ def split_people(
     rest = [p for p in sorted(people) if p not in test]
     if not val:
         random = np.random.Philox(key=np.array([seed, 0], dtype=np.uint64))
-        order = np.argsort(random.random_raw(len(rest)), kind="stable")
+        order = random_order(random, len(rest))
         val = [rest[i] for i in order[: max(1, len(rest) // 5)]]
     train = [p for p in rest if p not in val]
     if not train or set(val) & set(test):

@@ -5,7 +5,7 @@ Task i of a run is a pure function of (seed, i)."""
 import numpy as np
 import torch
 
-from pmeta.data.tasks import Task
+from pmeta.data.tasks import Task, random_order
 from pmeta.kinds.recordings.sets import WindowSet
 
 
@@ -36,7 +36,7 @@ def personal_task(windows: WindowSet, group: int, seed: int, i: int, n_shot: int
     random = np.random.Philox(key=np.array([seed, (group << 32) + i], dtype=np.uint64))
     support, query = divided(windows, group, random)
     own = windows.y[support]
-    order = np.argsort(random.random_raw(len(own)), kind="stable")
+    order = random_order(random, len(own))
     chosen = [order[own[order] == c][:n_shot] for c in np.unique(own)]
     rows = support[np.concatenate(chosen)]
     arrays = windows.x[rows], windows.y[rows], windows.x[query], windows.y[query]
@@ -53,7 +53,7 @@ def divided(
     rows = np.flatnonzero(windows.group == group)
     files = np.unique(windows.recording[rows])
     if len(files) > 1:
-        order = files[np.argsort(random.random_raw(len(files)), kind="stable")]
+        order = files[random_order(random, len(files))]
         first = np.isin(windows.recording[rows], order[: len(files) // 2])
         return rows[first], rows[~first]
     start, y = windows.start[rows], windows.y[rows]
@@ -74,7 +74,7 @@ def divided(
 
 def _balanced(y: np.ndarray, n: int, random: np.random.Philox) -> np.ndarray:
     """n places of each class that y has, as different as can be."""
-    order = np.argsort(random.random_raw(len(y)), kind="stable")
+    order = random_order(random, len(y))
     return np.concatenate([np.resize(order[y[order] == c], n) for c in np.unique(y)])
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from pmeta.data.augment import augment
-from pmeta.data.tasks import ImageSet, normalise, open_split
+from pmeta.data.tasks import ImageSet, normalise, open_split, random_order
 from pmeta.kinds.pictures.pretraining.centroids import nearest_centroid
 from pmeta.kinds.pictures.pretraining.classifier import Classifier
 from pmeta.kinds.pictures.pretraining.config import CHUNK, PretrainConfig
@@ -140,7 +140,7 @@ def drawn(
 @functools.lru_cache(maxsize=1)
 def _order(seed: int, epoch: int, total: int) -> np.ndarray:
     random = np.random.Philox(key=np.array([seed, epoch], dtype=np.uint64))
-    return np.argsort(random.random_raw(total), kind="stable")
+    return random_order(random, total)
 
 
 def augmented(config: PretrainConfig, images: ImageSet, rows: np.ndarray, update: int) -> Tensor:
