@@ -33,7 +33,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from pmeta.compiler.export import export
 from pmeta.data.tasks import SCALE, SHIFT, ImageSet, open_split, sample_task
-from pmeta.kinds.pictures.restore import load, restore
+from pmeta.kinds.pictures.best import load, restore
 from pmeta.method.learned import Meta
 from pmeta.method.methods import METHODS, Method
 from pmeta.network.backbones import FourConv, initialise

@@ -29,10 +29,10 @@ import torch.nn.functional as F
 from pmeta.cli.export import export_run
 from pmeta.data.tasks import Task
 from pmeta.kinds import train
+from pmeta.kinds.recordings.best import load
 from pmeta.kinds.recordings.config import SensorConfig
 from pmeta.kinds.recordings.evaluate import scored
 from pmeta.kinds.recordings.pooled import train_pooled
-from pmeta.kinds.recordings.restore import load
 from pmeta.kinds.recordings.sets import WindowSet
 from pmeta.kinds.recordings.tasks import personal_task
 from pmeta.kinds.recordings.train import Data, build, open_data

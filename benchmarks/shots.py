@@ -22,7 +22,7 @@ from pmeta.base.files import write_atomically
 from pmeta.compiler.export import export
 from pmeta.data.tasks import SCALE, SHIFT, ImageSet, draw_rows
 from pmeta.device.binding import DeviceModel
-from pmeta.kinds.pictures.restore import load, open_for, restore, with_outputs
+from pmeta.kinds.pictures.best import load, open_for, restore, with_outputs
 from pmeta.training.budget import Sample, export_budget
 from pmeta.training.results import mean_ci95
 

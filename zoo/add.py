@@ -16,8 +16,8 @@ from pmeta.base.files import make_folder, write_atomically
 from pmeta.cli.export import ExportConfig, export_run
 from pmeta.compiler.export import Exported
 from pmeta.kinds import pictures
+from pmeta.kinds.pictures.best import load, open_for, restore
 from pmeta.kinds.pictures.config import NAMED, ImageConfig
-from pmeta.kinds.pictures.restore import load, open_for, restore
 from pmeta.kinds.pictures.train import choose_device
 from pmeta.method.step_sizes import updated_layers
 from pmeta.training import workers

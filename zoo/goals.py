@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 from returns import METHODS_SHOWN, RESULTS, RUNS, finished_seeds, run_of
 
-from pmeta.kinds.policies.restore import restore
+from pmeta.kinds.policies.best import restore
 from pmeta.kinds.policies.train import TEST
 from pmeta.method.methods import METHODS
 

@@ -18,8 +18,8 @@ from pmeta import zoo
 from pmeta.cli.export import export_run
 from pmeta.compiler.export import Exported
 from pmeta.kinds import recordings
+from pmeta.kinds.recordings.best import Trained, load
 from pmeta.kinds.recordings.evaluate import DeviceScore, PeopleSummary
-from pmeta.kinds.recordings.restore import Trained, load
 from pmeta.method.methods import METHODS
 from pmeta.training.budget import Sample, maml_bytes
 from pmeta.training.restored import Asked, evaluate

@@ -20,7 +20,7 @@ import torch
 
 from pmeta.cli.export import ExportConfig, export_run
 from pmeta.kinds import pictures
-from pmeta.kinds.pictures.restore import load
+from pmeta.kinds.pictures.best import load
 from pmeta.method.methods import METHODS
 from pmeta.paper import ADAPTATION, TABLE2
 from pmeta.report import figures

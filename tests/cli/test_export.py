@@ -12,12 +12,12 @@ import torch
 from pmeta import cli, device
 from pmeta.base import native
 from pmeta.data.tasks import SCALE, SHIFT
+from pmeta.kinds.pictures.best import load, restore
 from pmeta.kinds.pictures.config import NAMED
-from pmeta.kinds.pictures.restore import load, restore
 from pmeta.kinds.pictures.train import build
 from pmeta.kinds.policies import train as rl_train
+from pmeta.kinds.policies.best import restore as restore_policy
 from pmeta.kinds.policies.config import RLConfig
-from pmeta.kinds.policies.restore import restore as restore_policy
 from pmeta.training.run_folder import Run
 
 

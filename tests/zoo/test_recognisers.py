@@ -11,7 +11,7 @@ from pmeta import cli, device, zoo
 from pmeta.cli.export import export_run
 from pmeta.data.recordings.files import read_recordings
 from pmeta.device.model_file import completed, facts, temperatures, with_facts
-from pmeta.kinds.recordings.restore import load
+from pmeta.kinds.recordings.best import load
 from pmeta.method.inner import InnerLoop
 
 NAMES = zoo.recognisers()

@@ -43,6 +43,6 @@ def training(group: "Group", run: "Run", config: ImageConfig) -> "Training":
 
 def restore(group: "Group", asked: "Asked") -> "Restored":
     """The best model of a run, and unseen tasks."""
-    from pmeta.kinds.pictures.restore import restore_run
+    from pmeta.kinds.pictures.best import restore_run
 
     return restore_run(group, asked)

@@ -40,7 +40,7 @@ def training(group: "Group", run: "Run", config: RLConfig) -> "Training":
 
 def restore(group: "Group", asked: "Asked") -> "Restored":
     """The best model of a run, and unseen tasks."""
-    from pmeta.kinds.policies.restore import restore_run
+    from pmeta.kinds.policies.best import restore_run
 
     return restore_run(group, asked)
 

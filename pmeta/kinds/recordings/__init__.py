@@ -37,6 +37,6 @@ def training(group: "Group", run: "Run", config: SensorConfig) -> "Training":
 
 def restore(group: "Group", asked: "Asked") -> "Restored":
     """The best model of a run, and unseen tasks."""
-    from pmeta.kinds.recordings.restore import restore_run
+    from pmeta.kinds.recordings.best import restore_run
 
     return restore_run(group, asked)

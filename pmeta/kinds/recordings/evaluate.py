@@ -19,7 +19,7 @@ from pmeta.network.tape import forward
 from pmeta.training.results import CostSummary, TaskResult, cost_of_tasks, mean_ci95, task_cost
 
 if TYPE_CHECKING:
-    from pmeta.kinds.recordings.restore import Trained
+    from pmeta.kinds.recordings.best import Trained
 
 
 class PersonResult(NamedTuple):

@@ -12,8 +12,8 @@ from torch import nn
 
 from pmeta import cli, device
 from pmeta.data.tasks import ImageSet, sample_task
+from pmeta.kinds.pictures.best import load, restore
 from pmeta.kinds.pictures.features import cache_features
-from pmeta.kinds.pictures.restore import load, restore
 from pmeta.kinds.pictures.upper_part import cut_at_stage, stage_number
 from pmeta.method.inner import InnerLoop
 from pmeta.method.learned import Meta, init_meta

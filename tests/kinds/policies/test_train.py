@@ -18,11 +18,11 @@ from pmeta.cli import main
 from pmeta.cli import train as train_command
 from pmeta.cli.export import export_run
 from pmeta.kinds import train
-from pmeta.kinds.policies import restore as rl_restore
+from pmeta.kinds.policies import best as rl_restore
 from pmeta.kinds.policies import train as rl_train
+from pmeta.kinds.policies.best import restore
 from pmeta.kinds.policies.config import NAMED, RLConfig
 from pmeta.kinds.policies.policy import sample
-from pmeta.kinds.policies.restore import restore
 from pmeta.kinds.policies.train import (
     TEST,
     TRAIN,

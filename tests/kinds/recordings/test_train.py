@@ -18,9 +18,9 @@ from pmeta.data.recordings.windows import Windowing
 from pmeta.device.binding import DeviceModel
 from pmeta.device.model_file import temperatures
 from pmeta.kinds import recordings, train
+from pmeta.kinds.recordings.best import load
 from pmeta.kinds.recordings.config import SensorConfig
 from pmeta.kinds.recordings.evaluate import PeopleSummary
-from pmeta.kinds.recordings.restore import load
 from pmeta.kinds.recordings.sets import fitted, read_all, split_people, window_set
 from pmeta.kinds.recordings.tasks import personal_task
 from pmeta.kinds.recordings.train import open_data
