@@ -40,7 +40,7 @@ NAMED = {"sinusoids": Config(method="pmeta-lr", freeze_at=0.3)}
 COMMON = ("out", "method", "tasks", "points", "seed")
 NEXT = "pmeta evaluate {run}"
 TAKES = {"evaluate": ("tasks", "batch", "seed"), "export": ("batch", "memory_budget")}
-OTHERWISE = {"calibrate": "certainty is of a classifier, and {run} gives numbers: leave this out."}
+OTHERWISE = {"calibrate": "certainty is of a classifier, and {run} gives numbers."}
 
 
 def task(i: int, seed: int, points: int) -> AnyTask:
@@ -57,9 +57,8 @@ def build(config: Config) -> tuple[Network, Meta]:
     random = torch.Generator().manual_seed(config.seed)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
-        net = take_in(
-            nn.Sequential(nn.Linear(1, 20), nn.ReLU(), nn.Linear(20, 1)), torch.zeros(1, 1)
-        )
+        model = nn.Sequential(nn.Linear(1, 20), nn.ReLU(), nn.Linear(20, 1))
+    net = take_in(model, torch.zeros(1, 1))
     return net, init_meta(net, config.method_row(), config.inner_steps, config.alpha_0, random)
 
 

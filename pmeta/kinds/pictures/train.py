@@ -139,7 +139,7 @@ def new_model(
 ) -> torch.nn.Module:
     """The backbone of a run with weights drawn from `generator`."""
     model: torch.nn.Module
-    kind = 1 if isinstance(config, PretrainConfig) else config.groups, norm, config.pool
+    kind = config.groups, norm, config.pool
     if config.backbone == "4conv":
         model = FourConv(classes, image, config.channels, *kind, config.embedding)
     else:

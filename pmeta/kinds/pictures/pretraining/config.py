@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pmeta.kinds.pictures.config import backbone_title
 from pmeta.training.settings import (
@@ -26,6 +26,8 @@ class PretrainConfig(RunSettings):
     goes on from it."""
 
     kind = "pre-training"
+    groups: ClassVar[int] = 1
+    """Its norms are batch norms."""
 
     data: str = ""
     """Folder, .tar or .zip of classes (ROOT/{train,val,test}/CLASS/*.jpg), or the embedded set
