@@ -21,6 +21,7 @@ CURVES: dict[str, Callable[[Tensor], Tensor]] = {
 class Rebuilt(nn.Module):
     """Layers under their names in the model, and a forward pass that goes through the nodes.
 
+    >>> from pmeta.compiler.read_model import read_graph
     >>> x = torch.zeros(1, 4)
     >>> nodes = read_graph(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)), x)
     >>> model = Rebuilt(nodes, (4,))

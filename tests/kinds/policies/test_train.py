@@ -180,7 +180,7 @@ def slow(outer, *args):
 t.outer_update = slow
 train(Group(), here.small({str(path)!r}))
 """
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     process = subprocess.Popen(
         [sys.executable, "-c", script], cwd=root, env={**os.environ, "PYTHONPATH": str(root)}
     )
