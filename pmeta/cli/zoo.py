@@ -10,7 +10,6 @@ from rich.table import Table
 
 from pmeta import zoo
 from pmeta.base.console import Console
-from pmeta.zoo import card_text as zoo_card
 
 
 @dataclass(frozen=True)
@@ -48,8 +47,10 @@ def show_card(config: ZooConfig) -> None:
             f"the models are {', '.join([*zoo.names(), *zoo.recognisers()]) or 'none'}, got "
             f"{config.model!r}."
         )
+    from pmeta.zoo.card_text import text
+
     card = zoo.card(config.model)
-    print(json.dumps(card) if config.json else zoo_card.text(card).rstrip())
+    print(json.dumps(card) if config.json else text(card).rstrip())
 
 
 def show(cards: list[dict[str, Any]], terminal: bool) -> None:

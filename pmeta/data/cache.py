@@ -8,11 +8,12 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, TypedDict
 
 import numpy as np
 
-from pmeta.base.files import lock, new_part, read_json
+from pmeta.base.files import lock, new_part
+from pmeta.base.reading import Count, Size, read
 
 
 class Cached(NamedTuple):
@@ -21,6 +22,15 @@ class Cached(NamedTuple):
     images: np.ndarray  # (N, H, W, C) uint8, read-only, memory-mapped
     classes: list[tuple[str, str, int, int]]  # (split or "", class, first image, images)
     skipped: list[tuple[str, str]]  # (path, why)
+
+
+class Index(TypedDict):
+    """The JSON beside the images."""
+
+    root: str
+    shape: list[Size]
+    classes: list[tuple[str, str, Count, Count]]
+    skipped: list[tuple[str, str]]
 
 
 def open_or_build(
@@ -64,12 +74,12 @@ def open_or_build(
 
 def _open(data: Path, index: Path) -> Cached | None:
     try:
-        content = read_json(index.read_text(encoding="utf-8"))
+        content = read(index, index.read_bytes(), Index)
         shape = tuple(content["shape"])
         if data.stat().st_size != int(np.prod(shape)):  # cut short
             return None
         images = np.memmap(data, dtype=np.uint8, mode="r", shape=shape)
-    except (OSError, ValueError, KeyError, TypeError):  # not there, or not whole
+    except (OSError, ValueError):  # not there, or not whole
         return None
     classes = [(split, name, first, count) for split, name, first, count in content["classes"]]
     return Cached(images, classes, [(path, why) for path, why in content["skipped"]])
@@ -100,7 +110,7 @@ def _drop_stale(folder: Path, key: str, index: Path, root: str) -> None:
     until they end."""
     for old in folder.glob(f"{glob.escape(key)}-*.json"):
         # one that cannot be read is not known to be ours
-        with contextlib.suppress(OSError, ValueError, KeyError):
-            if old != index and read_json(old.read_text(encoding="utf-8"))["root"] == root:
+        with contextlib.suppress(OSError, ValueError):
+            if old != index and read(old, old.read_bytes(), Index)["root"] == root:
                 old.unlink()
                 old.with_suffix(".u8").unlink(missing_ok=True)

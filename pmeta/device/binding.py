@@ -288,4 +288,8 @@ def load(path: str | Path, most_work: float = inf) -> DeviceModel:
 
     Raises EngineError with the reason when the file is not one, is damaged, was written by another
     release, or asks for more work."""
-    return DeviceModel(Path(path).read_bytes(), most_work=most_work)
+    data = Path(path).read_bytes()
+    try:
+        return DeviceModel(data, most_work=most_work)
+    except EngineError as error:
+        raise EngineError(f"{path}: {error}") from None

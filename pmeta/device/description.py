@@ -8,11 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from pmeta.data.recordings.windows import Windowing
 from pmeta.device.calls import CModel, EngineError
-from pmeta.device.model_file import INPUT_TYPES, completed, facts, header
-
-READS = ("pictures", "recordings", "arrays")
-LOSSES = ("cross-entropy", "mse", "own")
+from pmeta.device.model_file import INPUT_TYPES, WRITE_AGAIN, completed, facts, header
 
 
 def _field(name: str) -> Any:
@@ -81,12 +79,12 @@ class Description:
     def repeated(self) -> bool:
         """Whether the loss leaves out the outputs that are no classes, as with a head from
         prototypes."""
-        return self.facts.get("repeated") is True
+        return self.facts.get("repeated", False)
 
     @property
     def prototypes(self) -> bool:
         """Whether the head is made from the support set, in a first pass over it."""
-        return self.facts.get("prototypes") is True
+        return self.facts.get("prototypes", False)
 
     @property
     def reads(self) -> str:
@@ -131,24 +129,28 @@ class Description:
         """What the file says of itself in JSON, which the engine does not read."""
         try:
             found = completed(facts(data), self.input_type, self.rows)
-            shapes = [found["input_shape"], *(entry["shape"] for entry in found["state"])]
-            fits = all(type(n) is int and n > 0 for shape in shapes for n in shape)
-            sample, *weights = [prod(shape) for shape in shapes]
-            fits = fits and sample * np.dtype(self.input_type).itemsize == self._m.input_bytes
-            fits = fits and 4 * sum(weights) <= self.state_bytes < 4 * sum(weights) + 16
-            names = found["classes"]
-            fits = fits and type(names) is list and len(names) in (0, self.n_classes)
-            names = [*names, *(entry["name"] for entry in found["state"])]
-            fits = fits and all(type(name) is str for name in names)
-            fits = fits and found["reads"] in READS and found["loss"] in LOSSES
-            fits = fits and (self.rows == 1 or found["loss"] != "cross-entropy")
-            fits = fits and type(found["fixed_classes"]) is bool
-            fits = fits and (found["reads"] != "recordings" or type(found["windows"]) is dict)
-        except (ValueError, KeyError, TypeError, RecursionError):
-            fits = False
+        except ValueError as error:
+            raise EngineError(str(error)) from None
+        sample, *weights = [
+            prod(shape)
+            for shape in (found["input_shape"], *(entry["shape"] for entry in found["state"]))
+        ]
+        fits = (
+            sample * np.dtype(self.input_type).itemsize == self._m.input_bytes
+            and 4 * sum(weights) <= self.state_bytes < 4 * sum(weights) + 16
+            and len(found["classes"]) in (0, self.n_classes)
+            and (self.rows == 1 or found["loss"] != "cross-entropy")
+            and (found["reads"] != "recordings" or self._cuts(found))
+        )
         if not fits:
             raise EngineError(
-                "the names and shapes in the file do not fit its header: write it again with "
-                "`pmeta export` or `pmeta adapt --save`."
+                f"the names and shapes in the file do not fit its header: {WRITE_AGAIN}."
             )
         return found
+
+    def _cuts(self, found: dict[str, Any]) -> bool:
+        """Whether windows are there, in the shape of a sample and with a label for each output."""
+        if "windows" not in found:
+            return False
+        w = Windowing.from_facts(found["windows"])
+        return [len(w.columns), w.length] == found["input_shape"] and len(w.labels) == self.outputs

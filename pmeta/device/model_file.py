@@ -8,12 +8,15 @@ import struct
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NotRequired, TypedDict
 
 import numpy as np
 
-from pmeta.base.files import read_json
-from pmeta.device.instructions import RawInstr
+from pmeta.base.reading import Count, Size, read
+from pmeta.data.recordings.windows import Windowing
+
+if TYPE_CHECKING:  # 8 ms, which whoever only reads does without
+    from pmeta.device.instructions import RawInstr
 
 MAGIC = b"pmeta\r\n\x1a"
 VERSION = 2
@@ -28,6 +31,30 @@ FIELDS = (
     *("at_facts", "facts_bytes", "batch", "classes", "at_temperatures"),
 )
 INPUT_TYPES = ("float32", "uint8")
+WRITE_AGAIN = "write it again with `pmeta export` or `pmeta adapt --save`"
+
+
+class State(TypedDict):
+    """A weight under adaptation."""
+
+    name: str
+    shape: list[Size]
+
+
+class Facts(TypedDict):
+    """What a file says of itself for people and for Python, as far as we read it."""
+
+    input_shape: list[Size]
+    classes: list[str]
+    state: list[State]
+    repeated: NotRequired[bool]
+    prototypes: NotRequired[bool]
+    reads: NotRequired[Literal["pictures", "recordings", "arrays"]]
+    loss: NotRequired[Literal["cross-entropy", "mse", "own"]]
+    fixed_classes: NotRequired[bool]
+    windows: NotRequired[Windowing]
+    n_shot: NotRequired[Count]
+    learned: NotRequired[dict[str, Any]]
 
 
 class RawProgram(NamedTuple):
@@ -116,7 +143,7 @@ class Contents:
     alpha: np.ndarray
     steps: Sequence[int]
     programs: Sequence[RawProgram]
-    instrs: Sequence[RawInstr]
+    instrs: "Sequence[RawInstr]"
     geoms: Sequence[Geom]
     copies: Sequence[tuple[int, int, int]]
     facts: dict[str, Any]
@@ -210,7 +237,8 @@ def header(data: bytes) -> dict[str, int]:
 def facts(data: bytes) -> dict[str, Any]:
     """Names and training facts of a file."""
     h = header(data)
-    return read_json(data[h["at_facts"] : h["at_facts"] + h["facts_bytes"]])
+    text = data[h["at_facts"] : h["at_facts"] + h["facts_bytes"]]
+    return read("what the file says of itself", text, Facts, WRITE_AGAIN)
 
 
 def completed(facts: dict[str, Any], input_type: str, rows: int) -> dict[str, Any]:

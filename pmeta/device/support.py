@@ -117,8 +117,8 @@ def support_advice(
             f"{most} has {of[most]} samples and {least} {of[least]}, so the model will prefer "
             f"{most}: give about as many of each"
         )
-    shots = model.facts.get("n_shot")
-    few = [name for name, count in of.items() if isinstance(shots, int) and count < shots]
+    shots = model.facts.get("n_shot", 0)
+    few = [name for name, count in of.items() if count < shots]
     if few:
         advice.append(
             f"the model was trained to learn from {shots} samples of each class, "

@@ -29,12 +29,12 @@ STAGES = {"pre-training": "pmeta.kinds.pictures.pretraining"}
 """What comes before a meta-training, in a run folder of its own; it cannot be adapted."""
 
 
-def kind(name: str) -> Any:
-    """The module of a kind, or of a stage."""
+def kind(name: str, of: str = "a run") -> Any:
+    """The module of a kind, or of a stage; `of` says which run."""
     known = {**KINDS, **STAGES}
     if name not in known:
         raise ValueError(
-            f"a run is one of {', '.join(known)}, got the kind {name!r}: use the release that "
+            f"{of} is one of {', '.join(known)}, got the kind {name!r}: use the release that "
             "trained it."
         )
     return import_module(known[name])
@@ -55,7 +55,7 @@ def reading(command: str, asked: Any, run: str) -> Any:
     from pmeta.training.run_folder import open_run
 
     name = open_run(run).config()["kind"]
-    module = kind(name)
+    module = kind(name, f"the run {run}")
     if command not in module.TAKES:
         raise ValueError(module.OTHERWISE[command].format(run=run))
     everybody = {key for other in KINDS for key in kind(other).TAKES.get(command, ())}

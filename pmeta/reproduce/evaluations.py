@@ -4,12 +4,14 @@ import dataclasses
 import json
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 
-from pmeta.base.files import make_folder, read_json, write_atomically
+from pmeta.base import reading
+from pmeta.base.files import make_folder, write_atomically
 from pmeta.base.progress import progress
+from pmeta.base.reading import Count, Number
 from pmeta.training.restored import Asked, Restore, evaluate
 from pmeta.training.results import TaskResult, summarise
 from pmeta.training.run_folder import write_json
@@ -28,20 +30,26 @@ def path_of(run: Path, data: str, split: str, batch: int | None) -> Path:
     return run / "evaluations" / f"{data}-{split}-batch{batch or 'all'}.json"
 
 
-def read(path: Path, needed: tuple[str, ...] = ("tasks", "seconds")) -> dict[str, Any] | None:
-    """An evaluation that is whole, or None."""
-    try:
-        evaluation = read_json(path.read_text())
-    except (FileNotFoundError, NotADirectoryError):
+class Evaluation(TypedDict):
+    """A file in evaluations/."""
+
+    tasks: Count
+    seconds: Number
+
+
+class Part(TypedDict):
+    """An evaluation that is not done."""
+
+    asked: dict[str, Any]
+    seconds: Number
+    results: list[list[Number | list[list[Number]]]]
+
+
+def read(path: Path, shape: Any = Evaluation) -> dict[str, Any] | None:
+    """An evaluation, or None."""
+    if not path.exists():
         return None
-    except ValueError as error:
-        raise ValueError(f"{path} cannot be read ({error}): remove it to evaluate again.") from None
-    if not isinstance(evaluation, dict) or not all(key in evaluation for key in needed):
-        raise ValueError(
-            f"{path} is no evaluation, which has {' and '.join(needed)}: remove it to evaluate "
-            "again."
-        )
-    return evaluation
+    return reading.read(path, path.read_bytes(), shape, "remove it to evaluate again")
 
 
 def evaluate_images(group: Group, restore: Restore, config: Asked, path: Path) -> None:
@@ -73,7 +81,7 @@ def evaluate_images(group: Group, restore: Restore, config: Asked, path: Path) -
 def _read_part(part: Path, asked: dict[str, Any]) -> tuple[list[TaskResult], float]:
     """The tasks that an evaluation of the same has done before it was stopped, and the seconds they
     took."""
-    kept = read(part, ("asked", "seconds", "results"))
+    kept = read(part, Part)
     if kept is None or kept["asked"] != asked:
         return [], 0.0
     results = [

@@ -2,12 +2,13 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor
 
 from pmeta.base.files import make_folder
+from pmeta.base.reading import Count, Number
 from pmeta.method.inner import Scores
 from pmeta.network.layers import Network
 from pmeta.training.restored import Asked, Restore
@@ -22,6 +23,21 @@ SEED = 1
 def path_of(run: Path, split: str) -> Path:
     """Where the measured figures are kept."""
     return run / "evaluations" / f"mini-{split}-figure5.json"
+
+
+class Measured(TypedDict):
+    """What is drawn: shares of the weights (K, L), and how alike scores are (L,), with their
+    standard deviations."""
+
+    split: str
+    eval_tasks: Count
+    pairs: Count
+    layers: list[str]
+    updated: list[list[bool]]
+    ratios: list[list[Number]]
+    ratios_std: list[list[Number]]
+    cosine: list[Number]
+    cosine_std: list[Number]
 
 
 def measure(group: Group, restore: Restore, asked: Asked) -> None:

@@ -30,7 +30,7 @@ def collect(options: Options) -> dict[str, Any]:
 def _series(name: str, options: Options) -> dict[str, Any]:
     run, shots = run_folder(options.out, name, options.seeds[0]), 1 if "1shot" in name else 5
     for split in ("test", "val"):
-        measured = evaluations.read(figure5.path_of(run, split), ("layers", "ratios", "cosine"))
+        measured = evaluations.read(figure5.path_of(run, split), figure5.Measured)
         if measured:
             known = {"shots": shots, "run": f"runs/{run.name}", "tasks": Run(run).tasks_done()}
             return {**known, **measured, "missing": None}

@@ -10,7 +10,8 @@ from typing import Any
 
 from pmeta import kinds
 from pmeta.base.errors import DivergedError, how_to_install
-from pmeta.base.files import read_json
+from pmeta.base.reading import read
+from pmeta.base.shapes import Failed
 from pmeta.kinds.pictures.config import ImageConfig
 from pmeta.kinds.policies.config import RLConfig
 from pmeta.report import figures
@@ -65,14 +66,8 @@ def run_folder(out: Path, training: str, seed: int) -> Path:
 
 def why_failed(run: Path) -> str:
     """Why the training of a run ended, or nothing."""
-    try:
-        return str(read_json((run / "failed.json").read_text())["error"])
-    except (FileNotFoundError, NotADirectoryError):
-        return ""
-    except (ValueError, KeyError, TypeError):
-        raise ValueError(
-            f"{run / 'failed.json'} says why a training failed, this one does not: remove it."
-        ) from None
+    path = run / "failed.json"
+    return read(path, path.read_bytes(), Failed, "remove it")["error"] if path.exists() else ""
 
 
 def trainable(training: Training, options: Options) -> str:

@@ -13,15 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pmeta import zoo
+from pmeta.base import shapes
 from pmeta.base.errors import DivergedError
 from pmeta.base.files import (
     cannot_write,
     lock,
     make_folder,
     open_without_links,
-    read_json,
     write_atomically,
 )
+from pmeta.base.reading import converted, read, unlike
 from pmeta.base.terminal import printable
 from pmeta.training.upgrade import VERSION, upgraded
 
@@ -42,6 +43,7 @@ CHECKSUM, INFO_CHECKSUM = "sha256", "info_sha256"
 VERSIONED = ("torch", "numpy", "safetensors", "pillow")
 
 
+ANOTHER = "give another folder"
 MAY_DIFFER = ("out", "workers", "device", "tensorboard", "recompute")
 """Settings that a continued run may change: they change no result."""
 
@@ -115,7 +117,7 @@ def read_checkpoint(path: Path, otherwise: str) -> Checkpoint:
     try:
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            info = read_json(file.metadata()["info"])
+            info = read("its information", file.metadata()["info"], shapes.Info, otherwise)
             sums = (
                 info.pop(CHECKSUM, None),
                 info.pop(INFO_CHECKSUM, None),
@@ -173,42 +175,28 @@ class Run:
 
         Raises ValueError where the folder is no run."""
         try:
-            config = read_json((self.path / "config.json").read_bytes())
+            text = (self.path / "config.json").read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             named = f", or name one of {', '.join(zoo.names())}" if not self.path.exists() else ""
             raise ValueError(
                 f"a run folder holds a config.json, {self.path} does not: train one with pmeta "
                 f"train{named}."
             ) from None
-        except ValueError as error:
-            raise ValueError(
-                f"the config.json in {self.path} cannot be read ({error}): give another folder."
-            ) from None
-        if not isinstance(config, dict) or "versions" not in config:
-            raise ValueError(
-                f"the config.json in {self.path} is not that of a run: give another folder."
-            )
-        return self._upgraded(config)
+        return self._upgraded(read(self._config, text, shapes.Config, ANOTHER))
+
+    @property
+    def _config(self) -> str:
+        return f"the config.json in {self.path}"
 
     def _upgraded(self, config: dict[str, Any]) -> dict[str, Any]:
         try:
             return upgraded(config)
         except ValueError as error:
-            raise self._unfit(error) from None
-
-    def _unfit(self, error: Exception) -> ValueError:
-        why = str(error).rstrip(".")
-        return ValueError(
-            f"the config.json in {self.path} does not fit ({why}): give another folder."
-        )
+            raise unlike(self._config, error, ANOTHER) from None
 
     def settings(self, config: type[Config]) -> Config:
         """The settings of the run as the dataclass that they were written from."""
-        known, found = {f.name for f in dataclasses.fields(config)}, self.config()
-        try:
-            return config(**{key: value for key, value in found.items() if key in known})
-        except (TypeError, ValueError) as error:
-            raise self._unfit(error) from None
+        return converted(self._config, self.config(), config, ANOTHER)
 
     def start(self, config: "RunSettings") -> None:
         """Begin the run, or make sure that the run which is there has the same settings.
@@ -379,26 +367,33 @@ class Run:
     def metrics(self) -> list[dict[str, Any]]:
         """All that was logged, oldest first, without a last line that is not whole."""
         path = self.path / "metrics.jsonl"
-        try:
-            lines = path.read_text().split("\n")[:-1] if path.exists() else []
-            return [read_json(line) for line in lines]
-        except ValueError as error:
-            raise ValueError(
-                f"the metrics.jsonl in {self.path} has a line that is not JSON ({error}): leave "
-                "this run out, or train it anew."
-            ) from None
+        lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+        where, otherwise = f"of the metrics.jsonl in {self.path}", "leave this run out"
+        return [
+            read(f"line {i} {where}", line, shapes.Metrics, otherwise)
+            for i, line in enumerate(lines, 1)
+        ]
 
     def calibration(self) -> dict[str, Any] | None:
         """What `pmeta calibrate` found; None where it has not run."""
         path = self.path / "calibration.json"
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+        return self.json("calibration", shapes.Calibration) if path.exists() else None
+
+    def json(self, name: str, shape: Any = dict[str, Any]) -> Any:
+        """A JSON file of the run, which is there."""
+        path = self.path / f"{name}.json"
+        try:
+            text = path.read_bytes()
+        except OSError as error:
+            raise ValueError(f"cannot read {path} ({error.strerror}): train again.") from None
+        return read(path, text, shape)
 
     def tasks_done(self) -> int:
         """Tasks that the run was trained on, by last.json; 0 where that is missing or broken: going
         on writes it anew."""
         try:
-            return int(read_json((self.path / "last.json").read_bytes())["tasks"])
-        except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
+            return self.json("last", shapes.Info)["tasks"]
+        except (ValueError, KeyError):
             return 0
 
 

@@ -3,9 +3,11 @@
 Needs no torch.
 """
 
-import json
 from pathlib import Path
 from typing import Any
+
+from pmeta.base.reading import read
+from pmeta.zoo.shapes import Card
 
 FOLDER = Path(__file__).parent
 
@@ -22,7 +24,8 @@ def recognisers() -> list[str]:
 
 def card(name: str) -> dict[str, Any]:
     """What is known of a model: data, schedule, accuracy, memory, files, settings."""
-    return json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+    path = FOLDER / f"{name}.json"
+    return read(path, path.read_bytes(), Card, "install pmeta anew")
 
 
 def find(name: str, classes: int = 1) -> Path:

@@ -127,7 +127,8 @@ def grid(card: dict[str, Any]) -> list[str]:
         "head": "steps on the head alone",
         "none": "no step (ProtoNet, same weights)",
     }
-    used = [name for name in titles if name in found["cells"][0]]
+    parts = [found["arena_bytes"], *found["cells"]]
+    used = [name for name in titles if all(name in part for part in parts)]
     rows = [
         [str(c["n_way"]), str(c["n_shot"]), f"{c['tasks']:,}"]
         + [f"{c[name][0]:.1f} ± {c[name][1]:.1f} %" for name in used]

@@ -167,7 +167,7 @@ def test_damaged_runs(
         (path / "config.json").write_text(
             json.dumps({**json.loads(settings), "inner_steps": "five"})
         )
-        refused(path, f"the config.json in {path} does not fit (")
+        refused(path, f"the config.json in {path} is not as we write it (Expected `int`, got")
         (path / "config.json").write_text(settings)
         (path / "best.safetensors").unlink()
         refused(path, f"{path} has no best model yet")

@@ -75,7 +75,7 @@ def test_what_a_file_says_of_itself_fits_its_header() -> None:
     right = {**flatfile.facts(data), "method": ""}  # room for longer numbers
     first, *rest = right["state"]
     for wrong in (
-        *("{", [], {}),
+        *("{", [], {}, "[["),
         *(
             {**right, "input_shape": shape}
             for shape in ([1], [-1, -20], [20.0], "x", None, [right["input_shape"]])
@@ -92,7 +92,7 @@ def test_what_a_file_says_of_itself_fits_its_header() -> None:
         )
         assert len(text) <= size
         with pytest.raises(
-            device.EngineError, match="names and shapes in the file do not fit its header"
+            device.EngineError, match=r"the file( says of itself)? .*: write it again with `pmeta"
         ):
             device.DeviceModel(flatfile.seal(data[:at] + text.ljust(size) + data[at + size :]))
 

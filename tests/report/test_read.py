@@ -103,7 +103,7 @@ BROKEN: list[tuple[Callable[[Path], Any], str]] = [
     (lambda p: (p / "config.json").write_text("{"), r"the config\.json in .*/bad cannot be read"),
     (
         lambda p: (p / "config.json").write_text('{"model_type": "bert"}'),
-        r"the config\.json in .*/bad is not that of a run",
+        r"the config\.json in .*/bad is not as we write it \(Object missing",
     ),
     (
         lambda p: edit(p / "config.json", versions=3),
@@ -151,7 +151,7 @@ BROKEN: list[tuple[Callable[[Path], Any], str]] = [
     ),
     (
         lambda p: (p / "metrics.jsonl").write_text("{]\n"),
-        r"the metrics\.jsonl in .*/bad has a line that is not JSON",
+        r"line 1 of the metrics\.jsonl in .*/bad cannot be read",
     ),
     (
         lambda p: (p / "best.json").write_text("{"),

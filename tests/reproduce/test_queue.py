@@ -221,8 +221,8 @@ def test_what_is_broken_in_a_folder_is_done_again_or_named(tmp_path: Path, fakes
     path = evaluations.path_of(run, "mini", "val", 1)
     for text, says in (
         ("{", "cannot be read .*"),
-        ("{}", "is no evaluation, which has tasks and seconds"),
-        ("[]", "is no .*"),
+        ("{}", "is not as we write it .*`tasks`.*"),
+        ("[]", "is not as we write it .*"),
     ):
         path.write_text(text)
         with pytest.raises(
@@ -238,7 +238,7 @@ def test_why_a_training_failed(tmp_path: Path) -> None:
     (tmp_path / "failed.json").write_text("{")
     with pytest.raises(
         ValueError,
-        match=r"failed\.json says why a training failed, this one does not: remove it\.$",
+        match=r"failed\.json cannot be read .*: remove it\.$",
     ):
         queue.why_failed(tmp_path)
 

@@ -162,8 +162,15 @@ def test_weird_places(tmp_path: Path) -> None:
             "(char 1))",
         ),
         ("", "cannot be read (Expecting value: line 1 column 1 (char 0))"),
-        ("[1]", "is not that of a run"),
-        ('{"compilerOptions": 1}', "is not that of a run"),
+        ("[1]", "is not as we write it (Expected `object`, got `array`)"),
+        (
+            '{"compilerOptions": 1}',
+            "is not as we write it (Object missing required field `versions`)",
+        ),
+        (
+            '{"versions": {}, "seed": -1}',
+            "is not as we write it (Expected `int` >= 0 - at `$.seed`)",
+        ),
     ],
 )
 def test_a_config_that_is_not_ours_is_left_alone(tmp_path: Path, text: str, message: str) -> None:
@@ -428,5 +435,7 @@ def test_json_beyond_all_measure(text: str, why: str, tmp_path: Path) -> None:
     (tmp_path / "last.json").write_text(text)
     assert Run(tmp_path).tasks_done() == 0
     (tmp_path / "metrics.jsonl").write_text(text + "\n")
-    with pytest.raises(ValueError, match=rf"has a line that is not JSON \({why}"):
+    with pytest.raises(
+        ValueError, match=rf"^line 1 of the metrics\.jsonl in .* cannot be read \({why}"
+    ):
         Run(tmp_path).metrics()

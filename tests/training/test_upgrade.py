@@ -44,5 +44,7 @@ def test_scores_made_another_method_of_a_live_model() -> None:
 
 def test_settings_of_a_newer_release_are_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"settings_version": 99, "versions": {}}))
-    with pytest.raises(ValueError, match=r"does not fit \(settings of version 99, this release"):
+    with pytest.raises(
+        ValueError, match=r"is not as we write it \(settings of version 99, this release"
+    ):
         Run(tmp_path).config()

@@ -11,7 +11,7 @@ import numpy as np
 from pmeta import zoo
 from pmeta.base.progress import progress
 from pmeta.base.terminal import printable
-from pmeta.device import Adaptation, DeviceModel, EngineError, load
+from pmeta.device import Adaptation, DeviceModel, load
 from pmeta.device.samples import Samples, in_order
 from pmeta.device.support import checked_support, counted, no_classifier, read_support
 
@@ -47,8 +47,6 @@ def open_any(name: str, classes: int, known: Sequence[str]) -> tuple[Path, Devic
             f"cannot read {name} ({error.strerror}): a model is a file that pmeta export or "
             f"pmeta adapt --save wrote{shipped}."
         ) from None
-    except EngineError as error:
-        raise ValueError(f"{name}: {error}") from None
 
 
 def open_model(path: str, classes: int = 1) -> DeviceModel:
@@ -85,8 +83,7 @@ def learn(name: str, folder: str, go_on: bool, mirror: bool = False) -> Learned:
 def check_adapted(name: str, model: DeviceModel, support: Samples, go_on: bool) -> None:
     """A model that has learned goes on only on purpose, and only with its own classes."""
     known = ", ".join(model.classes)
-    learned = model.facts.get("learned")
-    source = learned.get("from") if isinstance(learned, dict) else "the model that it came from"
+    source = model.facts.get("learned", {}).get("from", "the model that it came from")
     if not model.adapted:
         if go_on:
             raise ValueError(

@@ -15,7 +15,8 @@ from PIL import Image
 from rich.progress import Progress
 
 from pmeta.base.console import Console
-from pmeta.base.files import cannot_write, read_json, write_atomically
+from pmeta.base.files import cannot_write, write_atomically
+from pmeta.base.reading import read
 from pmeta.data.sources import SPLITS, SourceFile, fingerprint, scan
 
 FORBIDDEN = frozenset('/\\\0:*?"<>|')
@@ -76,7 +77,7 @@ def _begin(partial: Path, origin: dict[str, str]) -> None:
                 f"{partial} is in the way, and not of our making: remove it or choose another "
                 "place."
             )
-        if read_json(mark.read_text(encoding="utf-8")) == origin:
+        if read(mark, mark.read_bytes(), dict[str, str], "remove its folder") == origin:
             return
         shutil.rmtree(partial)
     partial.mkdir(parents=True)

@@ -3,13 +3,15 @@ C. Needs no torch."""
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from pmeta.base.reading import converted
 from pmeta.data.recordings.files import Recording, RecordingError
 
 NO_LABEL = -1
+MOST_RATE, MOST_ROWS = 100_000, 1_000_000
 
 
 class Windows(NamedTuple):
@@ -42,15 +44,22 @@ class Windowing:
     """What is then added to it."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.rate < math.inf:
-            raise ValueError(f"--rate must be positive, got {self.rate}.")
+        if not 0 < self.rate <= MOST_RATE:
+            raise ValueError(f"--rate must be positive, at most {MOST_RATE:,}, got {self.rate}.")
         for name in ("length", "stride"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"--{name} must be at least 1, got {getattr(self, name)}.")
+            if not 1 <= getattr(self, name) <= MOST_ROWS:
+                raise ValueError(
+                    f"--{name} must be from 1 to {MOST_ROWS:,}, got {getattr(self, name)}."
+                )
         if not 0.5 < self.share <= 1:
             raise ValueError(
                 f"--share of a window's rows must be in (0.5, 1], got {self.share}: at a half two "
                 "labels could both have it."
+            )
+        if {len(self.scale), len(self.shift)} - {0, len(self.columns)}:
+            raise ValueError(
+                f"each of {len(self.columns)} columns has a scale and a shift, got "
+                f"{len(self.scale)} and {len(self.shift)}."
             )
 
     def cut(self, recording: Recording) -> Windows:
@@ -112,7 +121,6 @@ class Windowing:
         return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
 
     @classmethod
-    def from_facts(cls, facts: dict[str, Any]) -> "Windowing":
-        """What `as_facts` gave."""
-        own: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in facts.items()}
-        return cls(**own)
+    def from_facts(cls, facts: dict[str, Any], where: str = "what is known of windows") -> Self:
+        """What `as_facts` gave, read from `where`."""
+        return converted(where, facts, cls)

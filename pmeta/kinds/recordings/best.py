@@ -1,6 +1,5 @@
 """The best model of a run on recordings, and people never seen."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -37,12 +36,7 @@ def load(path: str) -> Trained:
     """The best model of a run folder."""
     run = Run(path)
     config, best = run.settings(SensorConfig), run.best()
-    try:
-        windowing = Windowing.from_facts(json.loads((run.path / "windows.json").read_text()))
-    except (OSError, ValueError, TypeError) as error:
-        raise ValueError(
-            f"the windows.json of {path} cannot be read ({error}): train again."
-        ) from None
+    windowing = Windowing.from_facts(run.json("windows"), f"{run.path / 'windows.json'}")
     net, meta = build(config, windowing)
     return Trained(config, windowing, net, restored(meta, best.tensors), best)
 

@@ -63,8 +63,8 @@ def test_what_cannot_be_cut_is_named() -> None:
     ("change", "message"),
     [
         ({"rate": 0.0}, "--rate must be positive"),
-        ({"length": 0}, "--length must be at least 1"),
-        ({"stride": 0}, "--stride must be at least 1"),
+        ({"length": 0}, "--length must be from 1"),
+        ({"stride": 0}, "--stride must be from 1"),
         ({"share": 0.5}, r"--share of a window's rows must be in \(0\.5, 1\]"),
     ],
 )
